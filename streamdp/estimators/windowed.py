@@ -51,17 +51,16 @@ _PARAMETERS = {
         "eps=1,delta=1e-9"; ApproxDP(1, 1e-6) if None. Other kinds raise `BudgetError`.""",
     "method": """
         How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where the
-        loss allows it, "descent" for softmax, otherwise "private-range", whatever the size of a window.
-        "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber and logistic losses without clip; it
-        uses no domain, smoothness or strong convexity, and learns from all windows together.
+        loss allows it, otherwise "private-range", whatever the size of a window.
+        "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber, logistic and softmax losses without
+        clip; it uses no domain, smoothness or strong convexity, and learns from all windows together.
         "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; if it reduces the
         noise, it first finds the range of the users' gradients and adds noise for that range only; it needs a number of
         users that grows like sqrt(d).
         "outlier-removal" (`OutlierRemoval`; Asi, Liu 2023): similar, with a number of users that does not grow with d;
         for users with thousands of records.
         "smoothed" (`ConvolutionSmoothing`; Kulkarni, Lee, Liu 2021): few gradients of sampled users, for large
-        windows. "descent" (`Descent`; Bassily, Smith, Thakurta 2014): noisy gradients of all users in 48 rounds, with
-        momentum; for smooth losses, with neither domain nor smoothness.""",
+        windows.""",
     "window": "From 1 to 2^31: after this many records of the stream the window ends, if it has enough users.",
     "ledger": "A `Ledger` that caps what each subject spends, one budget for each window; None: no cap.",
     "features": """
@@ -71,7 +70,7 @@ _PARAMETERS = {
     "scaling": """
         "private": columns and targets with declared bounds are centred and scaled by noisy moments of the first
         windows, which spend a tenth of their mu^2 on that (see `window_moments`); "none"; None: "private" with method
-        "newton" or "descent", if there are bounds, an intercept and no domain, else "none" for columns.""",
+        "newton", if there are bounds, an intercept and no domain, else "none" for columns.""",
     "target": TARGET.format("of half their width"),
     "strong_convexity": """
         lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.""",

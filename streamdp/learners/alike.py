@@ -50,11 +50,11 @@ def alike(
     loss, budget = loss_for(loss), parse_budget(budget)
     if not has_curvature(loss):
         return None
-    d, variance = loss.size(columns + 1), Curvature(loss, columns + 1).variance
+    problem = LinearProblem(loss, PanBatches.default_domain, classes=2 if loss.of_classes else 0)
+    d, variance = problem.size(columns), Curvature(loss, columns + 1, problem.outputs).variance
     noise = mechanism_for(mechanism, budget)(budget, loss.bound, loss.sensitivity).variance(d)
     needed = records / (1 + noise / variance)
     central = ApproxDP(budget.epsilon, delta) if isinstance(budget, PureDP) else budget
-    problem = LinearProblem(loss, PanBatches.default_domain, classes=2 if loss.of_classes else 0)
     learner = PanBatches(problem, central, FreshWords(), BatchPlan(), mechanism="auto")
     learner.begin(Columns(np.zeros(columns), np.ones(columns), np.zeros(columns, dtype=bool)))
     steps: Any = learner.batch_steps

@@ -154,7 +154,7 @@ class Batches(Learner):
         self.columns, problem, p = columns, self.problem, len(columns)
         vectors = Vectors(problem.size(p), problem.loss.bound, problem.loss.sensitivity)
         if self.method == "newton":
-            self.curvature = curvature = Curvature(problem.loss, p + problem.intercept)
+            self.curvature = curvature = Curvature(problem.loss, p + problem.intercept, problem.outputs)
             vectors = Vectors(curvature.size, curvature.bound, curvature.sensitivity)
         self._sums(vectors)
         self.spec, box = problem.described(p)

@@ -36,8 +36,8 @@ def check_newton(loss: Loss, planned: str) -> None:
     """Raise `ConfigError` unless Newton's steps can be made with a loss; `planned` is the method to use otherwise."""
     if not has_curvature(loss):
         raise ConfigError(
-            f'method="newton" needs a bounded curvature, which {loss!r} does not have: only Huber and '
-            f'logistic losses without clip have one; use method="auto" or "{planned}"'
+            f'method="newton" needs a bounded curvature, which {loss!r} does not have: only Huber, '
+            f'logistic and softmax losses without clip have one; use method="auto" or "{planned}"'
         )
     if loss.weighting is not None:
         raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")

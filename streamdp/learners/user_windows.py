@@ -32,7 +32,7 @@ from streamdp.learners.window_buffer import Gathering
 from streamdp.learners.window_scales import Scales
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.losses import Huber, Softmax
+from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
@@ -41,7 +41,7 @@ from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.reading.batch_intervals import WINDOWS, StepEstimates
 from streamdp.reading.change import follows
 from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
-from streamdp.windows.methods import DESCENT, NEWTON, method_for
+from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
 from streamdp.windows.records import WindowRecords, WindowUsers, records_from
 from streamdp.windows.task import Method, Task
@@ -118,8 +118,7 @@ class Windows(Collector):
         self.region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.plan, self.given = plan, problem
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
-        several = plain and isinstance(problem.loss, Softmax)
-        usual = NEWTON if has_curvature(problem.loss) and plain else DESCENT if several else _PLANNED
+        usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
         self._use(usual if isinstance(plan.method, str) and plan.method == "auto" else plan.method)
         self.gathered = Gathering(Release(budget, int(plan.items_per_user)), plan.window)
         self.counts = {"n_users": 0, "n_windows": 0, "n_stopped": 0}
@@ -144,7 +143,9 @@ class Windows(Collector):
         self.spec, box = problem.described(p)
         start = self.region.project(problem.loss.start(box.shape[1]))
         self._distance = self.region.reach(start)
-        self._curvature = Curvature(problem.loss, p + problem.intercept) if has_curvature(problem.loss) else None
+        self._curvature = (
+            Curvature(problem.loss, p + problem.intercept, problem.outputs) if has_curvature(problem.loss) else None
+        )
         self._d = len(start)
         self.bounds, self.scales = self._scaling_of(columns)
         self._kept = self._d + self.method.memory(self._task(1))
@@ -184,7 +185,7 @@ class Windows(Collector):
         plan, problem, free = self.plan, self.problem, self.method.free
         needs = free_units(problem.intercept, problem.given_domain, plan.smoothness, plan.strong_convexity)
         bounded = np.append(columns.numeric, problem.target is not None)
-        usual, steps = "private" if free else "declared", {'method="newton" or "descent"': free}
+        usual, steps = "private" if free else "declared", {'method="newton"': free}
         found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})
         scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns))
         return None if found == "none" else problem.target, scales

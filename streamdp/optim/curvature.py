@@ -14,36 +14,39 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdp.errors import ConfigError
-from streamdp.optim.losses import Huber, Logistic, Loss
+from streamdp.optim.losses import Huber, Logistic, Loss, Softmax
 
 _SHARE = 2.0
-"""K of the proof for Huber's loss."""
+"""K of the proofs for Huber's loss and for softmax."""
 
 
 def has_curvature(loss: Loss) -> bool:
-    """Return whether a loss's records have a bounded curvature here: Huber and logistic losses without `clip`."""
-    return type(loss) in (Huber, Logistic) and loss.clip is None  # the proof is not about others of their kind
+    """Return whether a loss's records have a bounded curvature here: Huber, logistic and softmax without `clip`."""
+    return type(loss) in (Huber, Logistic, Softmax) and loss.clip is None  # the proof is not about others of their kind
 
 
 @dataclass(frozen=True)
 class Curvature:
     """The vectors (g, lambda svec M, lambda s) of records.
 
-    The loss is `Huber` or `Logistic` without `clip`, else a `ConfigError` is raised; `columns` is q >= 1, the length of
-    x, intercept included.
+    The loss is `Huber`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised; `columns` is q >= 1,
+    the length of x, intercept included; `outputs` is the number of linear predictors: K for the softmax of K classes.
     """
 
     loss: Loss
     columns: int
+    outputs: int = 1
 
     def __post_init__(self) -> None:
         if not has_curvature(self.loss):
-            raise ConfigError(f"{self.loss!r} has no curvature of bounded sensitivity: Huber and logistic losses have")
+            raise ConfigError(
+                f"{self.loss!r} has no curvature of bounded sensitivity: Huber, logistic and softmax have"
+            )
 
     @property
     def parameters(self) -> int:
         """d, the number of parameters."""
-        return self.loss.size(self.columns)
+        return self.loss.size(self.columns, self.outputs)
 
     @property
     def size(self) -> int:
@@ -53,38 +56,45 @@ class Curvature:
     @property
     def factor(self) -> float:
         """lambda."""
-        if isinstance(self.loss, Huber):
-            return self.loss.c * math.sqrt(_SHARE / (2 * self.columns))
-        return math.sqrt(1.5 / self.columns)
+        if isinstance(self.loss, Logistic):
+            return math.sqrt(1.5 / self.columns)
+        return math.sqrt(_SHARE * self._square / (2 * self.columns))
 
     @property
     def bound(self) -> float:
         """The largest norm of a vector."""
-        return math.sqrt(self._gradients(2.0) + self._curvatures) if isinstance(self.loss, Huber) else math.sqrt(3.55)
+        if isinstance(self.loss, Logistic):
+            return math.sqrt(3.55)
+        return math.sqrt(self._gradients(2.0) + self._curvatures)
 
     @property
     def sensitivity(self) -> float:
         """The largest distance of two vectors."""
-        return math.sqrt(self._gradients(8.0) + self._curvatures) if isinstance(self.loss, Huber) else math.sqrt(8)
+        return math.sqrt(self._gradients(8.0) + (not isinstance(self.loss, Logistic)) * self._curvatures)
 
     @property
     def gradient_sensitivity(self) -> float:
         """The largest distance of two gradients."""
-        return math.sqrt(self._gradients(8.0)) if isinstance(self.loss, Huber) else math.sqrt(8)
+        return math.sqrt(self._gradients(8.0))
+
+    @property
+    def _square(self) -> float:
+        """The square of the longest derivative in the predictors."""
+        return self.loss.c**2 if isinstance(self.loss, Huber) else 1.0 + isinstance(self.loss, Softmax)
 
     def _gradients(self, times: float) -> float:
-        assert isinstance(self.loss, Huber)
-        return times * self.loss.c**2 + (self.loss.c**2 - self.loss.kappa) ** 2 / 4
+        scale = (self.loss.c**2 - self.loss.kappa) ** 2 / 4 if isinstance(self.loss, Huber) else 0.0
+        return times * self._square + scale
 
     @property
     def _curvatures(self) -> float:
-        assert isinstance(self.loss, Huber)
-        return self.factor**2 * (2 * self.columns + self.loss.c**4)
+        scale = self.loss.c**4 if isinstance(self.loss, Huber) else 0.0
+        return self.factor**2 * (2 * self.columns + scale)
 
     @property
     def variance(self) -> float:
         """V, about the largest variance of a gradient: a quarter of the squared diameter of their set."""
-        return 2 * self.loss.c**2 if isinstance(self.loss, Huber) else 2.0
+        return 2 * self._square
 
     def vectors(self, spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the vectors (n, size) at theta (d,) of records X (n, p), y (n,); spec is that of `loops.gradient`."""

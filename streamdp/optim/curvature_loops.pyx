@@ -6,12 +6,14 @@ arithmetic overflows counts as zeros, and scratch space is overwritten.
 The functions for Python raise `TypeError` for arrays of another type or shape.
 """
 
-from libc.math cimport exp, fabs, rint, sqrt
+from libc.math cimport INFINITY, exp, fabs, rint, sqrt
 from libc.stdint cimport int64_t, uint64_t
 
 cimport numpy as cnp
 
-from streamdp.optim.loops cimport HUBER, INTERCEPT, KAPPA, LOGISTIC, LOSS, SHAPE, gradient_of, point_of, records_of
+from streamdp.optim.loops cimport (
+    HUBER, INTERCEPT, KAPPA, LOGISTIC, LOSS, SHAPE, SOFTMAX, gradient_of, point_of, records_of,
+)
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, scratch, whole_numbers, wipe
 from streamdp.privacy.samplers cimport HUGE
@@ -19,17 +21,47 @@ from streamdp.privacy.samplers cimport HUGE
 cnp.import_array()
 
 
+cdef Py_ssize_t _parameters_of(const Point* at, Py_ssize_t size) noexcept nogil:
+    """d, the length of the gradient in a vector of this size with curvature."""
+    cdef Py_ssize_t q = at.p + <Py_ssize_t> at.spec[INTERCEPT]
+    return size - q * (q + 1) // 2 - (at.spec[LOSS] == HUBER)
+
+
+cdef double _chances_of(const Point* at, const double* x, double y, double* out, Py_ssize_t d) noexcept nogil:
+    """Write the derivative in the predictor of each class to the first place of its block of out (d,).
+
+    Returns the largest size of a predictor, or infinity if one is not finite.
+    """
+    cdef Py_ssize_t p = at.p, q = p + <Py_ssize_t> at.spec[INTERCEPT], j, k
+    cdef double top = -INFINITY, total = 0.0, largest = 0.0, u
+    for k in range(d // q):
+        u = at.theta[k * q + p] if q > p else 0.0
+        for j in range(p):
+            u += at.theta[k * q + j] * x[j]
+        if not fabs(u) < HUGE:
+            return INFINITY
+        out[k * q] = u
+        top, largest = max(top, u), max(largest, fabs(u))
+    for k in range(d // q):
+        out[k * q] = exp(out[k * q] - top)
+        total += out[k * q]
+    for k in range(d // q):
+        out[k * q] = out[k * q] / total - (1.0 if k == <Py_ssize_t> y else 0.0)
+    return largest
+
+
 cdef void joint_of(const Point* at, const double* x, double y, double factor, double* out, Py_ssize_t size) noexcept nogil:
     """Write the gradient and `factor` times the curvature of a record into out (size,).
 
     The gradient (d,) comes first, then the upper triangle of M row by row with off-diagonal entries times sqrt(2), and
-    for Huber s. The loss is Huber or logistic.
+    for Huber s. The loss is Huber, logistic or softmax.
     """
     cdef const double* spec = at.spec
     cdef const double* theta = at.theta
-    cdef Py_ssize_t p = at.p, intercept = <Py_ssize_t> spec[INTERCEPT], q = p + intercept, place = q, j, k
+    cdef Py_ssize_t p = at.p, intercept = <Py_ssize_t> spec[INTERCEPT], q = p + intercept
+    cdef Py_ssize_t d = _parameters_of(at, size), place = d, i, j, k
     cdef double square = intercept, u = theta[q - 1] if intercept else 0.0, c = spec[SHAPE], weight = 1.0
-    cdef double a, h, r, left, chance, root = sqrt(2.0)
+    cdef double a = 0.0, h = 1.0, r, left, chance, root = sqrt(2.0)
     cdef bint huber = spec[LOSS] == HUBER
     for j in range(p):
         square += x[j] * x[j]
@@ -38,25 +70,29 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
         r = (y - u) / theta[q]
         a = -min(max(r, -c), c)
         h = 1.0 if fabs(r) <= c else c / fabs(r)
-    else:
+    elif spec[LOSS] == LOGISTIC:
         r = u
         chance = 1.0 / (1.0 + exp(-min(max(u, -700.0), 700.0)))
         a = chance - y
         h = 4.0 * chance * (1.0 - chance)
+    else:
+        r = _chances_of(at, x, y, out, d)
     if square > 1.0:
         weight = min(1.0, root / sqrt(square), sqrt(2.0 * q) / square)
     if not (square < HUGE and fabs(r) < HUGE):
         weight = a = h = r = 0.0
+        for i in range(size):
+            out[i] = 0.0
     if huber:
         out[q] = 0.5 * (spec[KAPPA] - a * a) * weight
         out[size - 1] = r * r * weight * factor if fabs(r) < c else 0.0
-        place = q + 1
-    a *= weight
     h *= weight * factor
+    for i in range((d - huber) // q):  # one block for each class
+        left = (out[i * q] if spec[LOSS] == SOFTMAX else a) * weight
+        for j in range(q):
+            out[i * q + j] = left * (x[j] if j < p else 1.0)
     for j in range(q):
-        left = x[j] if j < p else 1.0
-        out[j] = a * left
-        left *= h
+        left = h * (x[j] if j < p else 1.0)
         out[place] = left * (x[j] if j < p else 1.0)
         place += 1
         left *= root
@@ -67,24 +103,26 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
 
 cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
     """Raise `TypeError` unless the loss has vectors, and those of `vector_of` have this size."""
-    cdef Py_ssize_t q = at.p + <Py_ssize_t> at.spec[INTERCEPT], scales = at.spec[LOSS] == HUBER
-    cdef Py_ssize_t needed = q + q * (q + 1) // 2 + 2 * scales if factor else at.d
-    if factor and not (at.spec[LOSS] == HUBER or at.spec[LOSS] == LOGISTIC):
+    cdef Py_ssize_t q = at.p + <Py_ssize_t> at.spec[INTERCEPT], d = _parameters_of(at, size) if factor else size
+    cdef double loss = at.spec[LOSS]
+    if factor and not (loss == HUBER or loss == LOGISTIC or loss == SOFTMAX):
         raise TypeError("this loss has no curvature of bounded sensitivity")
-    if size != needed or (factor and at.d not in (q + scales, q + scales + 2 * at.p)):
+    if factor and d != q + (loss == HUBER) and not (loss == SOFTMAX and d > q and d % q == 0):
+        raise TypeError("the model and the room for its vectors differ in size")
+    if at.d != d and not (factor and at.d == d + 2 * at.p):
         raise TypeError("the model and the room for its vectors differ in size")
     return 0
 
 
-cdef void _place(const Point* at, double* x) noexcept nogil:
+cdef void _place(const Point* at, double* x, Py_ssize_t d) noexcept nogil:
     """Write a row in the units of the point, if it has any: (x - centre) * slope.
 
-    They follow theta: p centres and p slopes, as finite numbers.
+    They follow theta (d,): p centres and p slopes, as finite numbers.
     """
     cdef Py_ssize_t p = at.p, j
-    cdef const double* centre = at.theta + at.d - 2 * p
+    cdef const double* centre = at.theta + d
     cdef const double* slope = centre + p
-    if at.d >= 3 * p + <Py_ssize_t> at.spec[INTERCEPT]:
+    if at.d > d:
         for j in range(p):
             x[j] = min(max(x[j] - centre[j], -HUGE), HUGE)  # also before it is multiplied: an infinity times 0 is NaN
             x[j] = min(max(x[j] * slope[j], -HUGE), HUGE)
@@ -99,7 +137,7 @@ cdef void vector_of(
     """
     copy_row(&records.X, i, row)
     if factor:
-        _place(&records.at, row)
+        _place(&records.at, row, _parameters_of(&records.at, size))
         joint_of(&records.at, row, entry(&records.y, i, 0), factor, out, size)
     else:
         gradient_of(&records.at, row, entry(&records.y, i, 0), out)
@@ -108,7 +146,7 @@ cdef void vector_of(
 def joint_of_rows(spec, theta, X, y, double factor, cnp.ndarray G not None):
     """Write the vectors of all rows of X (n, p) and y (n,) at one theta into G (n, size).
 
-    `spec` is the loss (see `loops`), Huber or logistic. theta is (d,), or (d + 2 p,) with the units of the columns: p
+    `spec` is the loss (see `loops`), Huber, logistic or softmax. theta is (d,), or (d + 2 p,) with the units of the columns: p
     centres and p slopes, see `column_units`. X has no column for the intercept. The curvature is multiplied by
     `factor`, lambda.
     """

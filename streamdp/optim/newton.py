@@ -23,11 +23,12 @@ import numpy as np
 import scipy
 
 from streamdp.data.records import MOST_RECORDS
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.optim.batch_steps import Probes
+from streamdp.optim.classes import Classes
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
-from streamdp.optim.losses import Huber
+from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.newton_state import State
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
@@ -143,7 +144,8 @@ class Newton(Growing):
         for there as long as it is hidden by noise.
         """
         hidden = self.records < max(_HIDDEN * self.noise / self.curvature.variance, _FEW)
-        return self.state.point * (self._huber or not hidden or not self._scaled.size)
+        asks = hidden and isinstance(self.curvature.loss, Logistic) and self._scaled.size
+        return self.state.point * (not asks)
 
     @property
     def state(self) -> State:
@@ -161,7 +163,7 @@ class Newton(Growing):
 
     @property
     def _units(self) -> Units:
-        return Units(self.state.units[:2])
+        return Units(self.state.units[:2], outputs=self.curvature.outputs)
 
     @property
     def changes(self) -> int:
@@ -179,9 +181,11 @@ class Newton(Growing):
         """The answer (d,) without shrinkage, with its covariance; None if there are fewer than the `least` blocks.
 
         NaN: that of the scale is not known. The Hessian that vectors have is above Huber's in the linear part of the
-        loss, by a factor that is known for normal residuals.
+        loss, by a factor that is known for normal residuals. Raises `NotAvailableError` for several classes.
         """
         state, curvature, d, q = self.state, self.curvature, self.curvature.parameters, self.curvature.columns
+        if curvature.outputs > 1:
+            raise NotAvailableError("interval: Newton's steps have none for the softmax loss")
         if self.searching or not state.weight:
             return None
         units, hessian, expected = self._units, state.hessian(q), min(1.0, math.sqrt(2 / q))
@@ -358,9 +362,10 @@ class Newton(Growing):
         deviations = np.array([each.deviation for each in rounds]) / size
         weights = np.array([each.share for each in rounds])
         weights *= information / weights.sum()
-        per_entry = 1 / (curvature.factor * (points[:, -1] if self._huber else np.full(len(rounds), 4.0)))
+        usual = 4.0 if isinstance(curvature.loss, Logistic) else 1.0
+        per_entry = 1 / (curvature.factor * (points[:, -1] if self._huber else np.full(len(rounds), usual)))
         self._secants = Secants()
-        if len(rounds) > 1:
+        if len(rounds) > 1 and curvature.outputs == 1:
             for point, mean, deviation in zip(points[:, :q], means[:, :q], deviations.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
         near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
@@ -394,13 +399,20 @@ class Newton(Growing):
 
         That is in the present units. The way from its query point adds the noise of A and a share of the gradient, by
         which A changes on it. Without changes to follow, the average over all of the past is wanted: the share is 0.
+        With several classes, the query points are replaced by the gradients there of `Classes`, so that A is 1.
         """
         d, q, blocks = self.curvature.parameters, self.curvature.columns, state.blocks if blocks is None else blocks
         counts = np.maximum(blocks[:, change.WEIGHT], 1e-300)
-        ways = blocks[:, :q] / counts[:, None] - point[:q]
-        errors = state.variance * q * np.sum(ways**2, axis=1)
+        if self.curvature.outputs > 1:
+            model = self._classes(state)
+            blocks = model.placed(blocks)
+            ways = carried = blocks[:, :d] / counts[:, None] - model.gradient(point)
+            errors = np.zeros(len(blocks))
+        else:
+            ways = blocks[:, :q] / counts[:, None] - point[:q]
+            carried, errors = ways @ state.hessian(q), state.variance * q * np.sum(ways**2, axis=1)
         if self._follow:
-            errors += _BENT**2 * np.sum((ways @ state.hessian(q)) ** 2, axis=1)
+            errors += _BENT**2 * np.sum(carried**2, axis=1)
         powers = np.zeros(blocks.shape[1])
         powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
         powers[[change.SQUARES, change.NOISE]] = 2
@@ -450,11 +462,11 @@ class Newton(Growing):
 
     @property
     def variances(self) -> np.ndarray:
-        """About the most that gradients of the coefficients (q,) vary, by A and what its noise hides."""
+        """About the most that gradients of the coefficients vary, by A and what its noise hides."""
         state = self.state
         scale = float(self._units.inward(state.point)[-1]) if self._huber else 1.0
         found = (np.diag(state.hessian(self.curvature.columns)) + 2 * math.sqrt(2 * state.variance)) * scale
-        return np.maximum(found, _VARIANCES[self._huber])
+        return np.tile(np.maximum(found, _VARIANCES[self._huber]), self.curvature.outputs)
 
     def changed(self, state: State) -> State:
         """The state after a change that is known otherwise, of what was this one before."""
@@ -481,10 +493,12 @@ class Newton(Growing):
         curvature, state, q = self.curvature, self.state, self.curvature.columns
         point = self._units.inward(self.state.point)
         blocks, scale = self._weighed(state, point, blocks), float(point[-1]) if self._huber else None
-        carries = np.zeros((curvature.parameters, curvature.parameters))
-        carries[:q, :q] = state.hessian(q)
+        carries, entry = np.eye(curvature.parameters), 0.0
+        if curvature.outputs == 1:
+            carries[:q, :q], entry = state.hessian(q), state.variance
         lowest = _VARIANCES[self._huber] if state.weight else 1.0  # columns have a spread of 1 in units that are new
-        variances = np.maximum(np.diag(carries) * (scale or 1.0), lowest)
+        spreads = np.diag(carries) * (scale or 1.0) if curvature.outputs == 1 else self._classes(state).spreads(point)
+        variances = np.maximum(spreads, lowest)
         if self._huber:
             carries[-1, -1], variances[-1] = max(float(state.curved[-1]), 0.0), _SCALE_VARIANCE
         least = sure * self.noise / curvature.variance
@@ -498,7 +512,7 @@ class Newton(Growing):
             variances=variances,
             scale=scale,
             least=least,
-            entry=state.variance,
+            entry=entry,
             larger=larger,
         )
         found = find(blocks, curved=self.renewals == 0)
@@ -545,6 +559,8 @@ class Newton(Growing):
 
     def _solved(self, state: State, point: np.ndarray) -> np.ndarray:
         """The posterior mean (d,) after `point`, by a state; both in the present units."""
+        if self.curvature.outputs > 1:
+            return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
         hessian = state.hessian(q)
         if self._secants:
@@ -580,6 +596,21 @@ class Newton(Growing):
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 4), 8 * sigma)
         found[:q] = answer
         return found
+
+    def _classes(self, state: State) -> Classes:
+        """The model of several classes, by a state."""
+        return Classes(state.hessian(self.curvature.columns), state.variance, self.curvature.outputs)
+
+    def _solved_of_classes(self, state: State, point: np.ndarray) -> np.ndarray:
+        """As `_solved`: the answer of `Classes`."""
+        model, last, found = self._classes(state), point, None
+        for _ in range(_PASSES):
+            total = self._weighed(state, point).sum(axis=0)
+            there, gradient = change.means(total, len(point), False)
+            noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
+            found = model.answer(there - gradient, noise, self._spread(point) * squares, last, found)
+            point = np.ravel(found.theta)
+        return point
 
     # -- state -------------------------------------------------------------------------------------------------------
 

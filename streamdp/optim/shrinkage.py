@@ -22,11 +22,21 @@ def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = ()) -
     first, others = np.array(own, dtype=int), np.setdiff1d(np.arange(len(found) - 1), own)
     for slopes in (first, others):
         noises, axes = np.linalg.eigh(covariance[np.ix_(slopes, slopes)])
-        along, totals = axes.T @ found[slopes], _VARIANCES + np.maximum(noises, 0.0)
-        chances = -(np.log(totals) + along**2 / totals).sum(axis=1) / 2
-        chances = np.exp(chances - chances.max())
-        chances /= chances.sum()
+        along = axes.T @ found[slopes]
+        scaled, inverse = inverse_totals(along, noises)
         moves = covariance[:, slopes] @ axes
-        found = found - moves @ (chances @ (along / totals))
-        covariance = covariance - (moves * (chances @ (1 / totals))) @ moves.T
+        found = found - moves @ scaled
+        covariance = covariance - (moves * inverse) @ moves.T
     return found, covariance
+
+
+def inverse_totals(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the posterior means (k,) of t-hat / (tau^2 + v) and of 1 / (tau^2 + v), for estimates `along` (k,).
+
+    `noises` (k,) are their variances v; they are independent.
+    """
+    totals = _VARIANCES + np.maximum(noises, 0.0)
+    chances = -(np.log(totals) + along**2 / totals).sum(axis=1) / 2
+    chances = np.exp(chances - chances.max())
+    chances /= chances.sum()
+    return chances @ (along / totals), chances @ (1 / totals)

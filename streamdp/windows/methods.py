@@ -7,13 +7,12 @@ from importlib import import_module
 from streamdp.errors import ConfigError
 from streamdp.windows.task import Method
 
-NEWTON, DESCENT = "newton", "descent"
+NEWTON = "newton"
 METHODS = {
     NEWTON: "streamdp.windows.newton:NewtonSteps",
     "private-range": "streamdp.windows.ranges:PrivateRange",
     "outlier-removal": "streamdp.windows.outliers:OutlierRemoval",
     "smoothed": "streamdp.windows.smoothed:ConvolutionSmoothing",
-    DESCENT: "streamdp.windows.descent:Descent",
 }
 
 

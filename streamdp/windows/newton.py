@@ -145,7 +145,7 @@ class NewtonSteps(Method):
 
     def _change(self, plan: NewtonPlan, noise: Gaussian, users: Users, steps: Newton, rng: Rng) -> float:
         """The place of a change within the window, after which users enough follow; 0 if there is none."""
-        d, q = plan.curvature.parameters, plan.curvature.columns
+        d = plan.curvature.parameters
         deviation, grid = noise.rows(_PARTS * d)[0, :2].tolist()
         found = users.parts(steps.estimate, _PARTS, grid)
         if found is None:
@@ -155,7 +155,8 @@ class NewtonSteps(Method):
             noisy = noise.randomize(sums.ravel(), rng).reshape(_PARTS, d)
         finally:
             sums[:] = 0.0
-        part = change.step(noisy[:, :q], counts, steps.variances, deviation**2)
+        variances = steps.variances
+        part = change.step(noisy[:, : len(variances)], counts, variances, deviation**2)
         if part is None or counts[part:].sum() < plan.least:
             return 0.0
         return (part + (_PARTS - part > 2)) / _PARTS  # the change is within a part next to the division
@@ -189,7 +190,7 @@ class NewtonSteps(Method):
 
 def _curvature(task: Task) -> Curvature:
     if task.curvature is None:
-        raise ConfigError('method="newton" needs a Huber or logistic loss without clip, which has a bounded curvature')
+        raise ConfigError('method="newton" needs a Huber, logistic or softmax loss without clip, which has a bounded curvature')
     return task.curvature
 
 

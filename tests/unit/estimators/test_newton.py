@@ -96,8 +96,7 @@ def numbers(model: Any) -> np.ndarray:
         (PanPrivateRegressor, "quantile", None),
         (PanPrivateRegressor, Squared(clip=None, target_bound=1.0, radius=5.0), None),
         (PanPrivateClassifier, "hinge", None),
-        (PanPrivateClassifier, Softmax(), None),
-        (PanPrivateClassifier, "logistic", ("u", "v", "w")),
+        (PanPrivateClassifier, Softmax(clip=1.0), ("u", "v", "w")),
         (ShuffleClassifier, Hinge(), None),
         (ShuffleRegressor, Quantile(tau=0.2), None),
     ],
@@ -107,13 +106,15 @@ def test_a_loss_without_curvature_falls_back_to_ac_sa_and_refuses_newton(kind: A
     options = {"loss": loss} | ({"classes": classes} if classes else {})
     assert kind(**options).learner.method == "ac-sa"
     assert kind(horizon=100, **options).learner.method == "ac-sa"
-    with pytest.raises(ConfigError, match=r"needs a bounded curvature.*only Huber and logistic losses without clip"):
+    with pytest.raises(ConfigError, match=r"needs a bounded curvature.*only Huber, logistic and softmax losses"):
         kind(method="newton", **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_newton_is_the_default_for_the_losses_that_have_a_curvature(kind: Any) -> None:
     assert kind().learner.method == kind(method="newton").learner.method == "newton"
+    if "Classifier" in kind.__name__:
+        assert kind(classes=("u", "v", "w")).learner.method == "newton"
     assert kind(method="ac-sa").learner.method == "ac-sa"
     assert kind(method="ac-sa", horizon=100).learner.method == "ac-sa"
     loss = (Logistic if "Classifier" in kind.__name__ else Huber)(clip=1.0)
@@ -458,6 +459,7 @@ def test_a_device_refuses_another_curvature() -> None:
         {"curvature": None},
         {"curvature": Curvature(Logistic(), 3)},
         {"curvature": Curvature(Huber(), 4)},
+        {"curvature": Curvature(Softmax(), 4, 2)},
         {"params": MODELS["shuffle logistic"](method="ac-sa").randomizer.params},
     ):
         with pytest.raises(ConfigError):

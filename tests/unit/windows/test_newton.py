@@ -65,3 +65,23 @@ def test_a_flip_within_a_window_is_noticed_and_its_end_is_answered(kind: str) ->
 def test_a_steady_window_has_no_change(kind: str) -> None:
     """None of 16 in each kind, so none of 64. A file that is sorted by its target changes little by little."""
     assert sum(changing(draw, 1.0, kind).n_changes for draw in range(16)) == 0
+
+
+def test_many_classes_are_learned_near_what_they_are_without_privacy() -> None:
+    """Six classes; private ranges make more errors."""
+    rng, B = np.random.default_rng(3), np.random.default_rng(7).standard_normal((6, 6))
+    X = rng.standard_normal((16_000, 6))
+    y = np.argmax(X @ B + rng.gumbel(size=(len(X), 6)), axis=1)
+    model = WindowedClassifier(
+        "softmax",
+        budget="eps=2,delta=1e-6",
+        window=12_000,
+        items_per_user=1,
+        classes=list(range(6)),
+        features={f"x{j}": (-4.0, 4.0) for j in range(6)},
+        seed=1,
+    )
+    model.learn_encoded(X[:12_000] / 4, y[:12_000].astype(float))
+    assert model.n_windows == 1
+    best = float(np.mean(np.argmax(X[12_000:] @ B, axis=1) != y[12_000:]))
+    assert float(np.mean(model.predict_encoded(X[12_000:] / 4) != y[12_000:])) < 1.05 * best

@@ -1,0 +1,70 @@
+"""The softmax loss of columns with known moments: its gradient, answers without noise, and what noise leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from streamdp import PanPrivateClassifier, ShuffleClassifier
+from streamdp.optim.classes import Classes
+
+K, Q = 4, 4
+
+
+def moments(rows: np.ndarray) -> np.ndarray:
+    found: np.ndarray = rows.T @ rows / len(rows)
+    return found
+
+
+def drawn(n: int) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.column_stack([rng.normal(0.3, 1.0, (n, Q - 1)) @ [[1, 0.4, 0], [0, 1, 0], [0, 0, 0.5]], np.ones(n)])
+
+
+def test_the_rows_have_the_moments_and_the_gradient_is_that_of_the_loss() -> None:
+    rows, theta = drawn(20_000), np.random.default_rng(2).normal(size=K * Q)
+    model = Classes(0.6 * moments(rows), 0.0, K)
+    np.testing.assert_allclose(moments(model.rows), moments(rows), atol=1e-9)
+    chances = softmax(rows @ theta.reshape(K, Q).T, axis=1)
+    np.testing.assert_allclose(model.gradient(theta), 0.6 * np.ravel(chances.T @ rows) / len(rows), atol=0.01)
+
+
+def test_without_noise_the_gradient_is_found_in_one_step_however_far() -> None:
+    """A Newton step from 0 ends at half the way."""
+    truth = 3 * np.random.default_rng(3).normal(size=(K, Q))
+    truth -= truth.mean(axis=0)
+    model = Classes(moments(drawn(20_000)), 0.0, K)
+    found = model.answer(model.gradient(np.ravel(truth)), 1e-14, 1e-12, np.zeros(K * Q), None)
+    found = model.answer(model.gradient(np.ravel(truth)), 1e-14, 1e-12, np.zeros(K * Q), found)
+    np.testing.assert_allclose(found.theta, truth, rtol=0.02, atol=0.02)
+
+
+def test_what_noise_hides_stays_at_the_constant() -> None:
+    rng, model = np.random.default_rng(4), Classes(moments(drawn(20_000)), 0.0, K)
+    still = np.zeros(K * Q)
+    for noise in (0.1, 1.0, 10.0):
+        found = None
+        for _ in range(3):
+            wanted = model.gradient(still) + noise * rng.standard_normal(K * Q)
+            found = model.answer(wanted, noise**2, 0.0, still, found)
+        assert found is not None
+        assert np.all(np.abs(found.theta[:, :-1]) < 0.3)
+        np.testing.assert_allclose(found.theta.sum(axis=0), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [PanPrivateClassifier, ShuffleClassifier])
+def test_batches_learn_ten_classes_near_what_they_are_without_privacy(kind: Any) -> None:
+    """AC-SA made 30 % more errors."""
+    rng, B = np.random.default_rng(3), np.random.default_rng(7).standard_normal((6, 10))
+    X = np.clip(rng.standard_normal((34_000, 6)), -4, 4)
+    y = np.argmax(X @ B + rng.gumbel(size=(len(X), 10)), axis=1)
+    names = {f"x{j}": (-4.0, 4.0) for j in range(6)}
+    model = kind(budget="eps=2,delta=1e-6", classes=list(range(10)), features=names, seed=1)
+    model.learn_encoded(X[:30_000] / 4, y[:30_000].astype(float))
+    model.close_batch()
+    best = float(np.mean(np.argmax(X[30_000:] @ B, axis=1) != y[30_000:]))
+    assert float(np.mean(model.predict_encoded(X[30_000:] / 4) != y[30_000:])) < 1.06 * best
+    assert model.n_changes == 0
