@@ -190,7 +190,7 @@ class NewtonSteps(Method):
 
 def _curvature(task: Task) -> Curvature:
     if task.curvature is None:
-        raise ConfigError('method="newton" needs a Huber, logistic or softmax loss without clip, which has a bounded curvature')
+        raise ConfigError('method="newton" needs a bounded curvature, which Huber, logistic and softmax losses have')
     return task.curvature
 
 
