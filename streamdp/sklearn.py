@@ -349,14 +349,14 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         """Return the linear predictors of `X`, which is as for `fit`: (n,) of two labels, else (n, K)."""
         return np.asarray(self._predicted(X, "decision_many"), dtype=float)
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of `predict_proba` of `X`."""
         with np.errstate(divide="ignore"):
             found: np.ndarray = np.log(self.predict_proba(X))
         return found
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the (n, K) probabilities of the labels of `X`, which is as for `fit`.
 

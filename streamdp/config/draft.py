@@ -72,8 +72,9 @@ class DraftColumn:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How often each text occurs that is neither empty nor a mark of a gap, without blanks around it."""
-        counted = self.values.str.strip_chars().alias("text").value_counts(sort=True)
+        """How often each text occurs that is neither empty nor a mark of a gap, without blanks; most frequent first."""
+        counted = self.values.str.strip_chars().alias("text").value_counts()
+        counted = counted.sort("count", "text", descending=[True, False])
         known = self.marks | GAPS | {"", None}
         return {text: count for text, count in counted.iter_rows() if text not in known}
 

@@ -278,7 +278,7 @@ def test_texts_of_few_records_or_of_one_person_are_not_copied(tmp_path: Path, qu
     (tmp_path / "people.csv").write_text("user,colour,y\n" + "\n".join(rows) + "\n")
     quick.error(0, "init", "people.csv", "--target", "y")
     text = (tmp_path / "job.yaml").read_text()
-    assert Document(text, "-").data["schema"]["features"]["colour"] == {"categories": ["red", "blue"], "other": True}
+    assert Document(text, "-").data["schema"]["features"]["colour"] == {"categories": ["blue", "red"], "other": True}
     assert "subject: user" in text
     assert "secret" not in text
     assert "hidden" not in text
