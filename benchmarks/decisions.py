@@ -133,7 +133,7 @@ def loops() -> str:
     }
     for mechanism in ("none", "gaussian"):
         model = LDPASGDRegressor(budget="mu=1", mechanism=mechanism, features=[f"x{j}" for j in range(10)], seed=1)
-        contenders[f"`learn_arrays`, mechanism {mechanism}"] = lambda model=model: model.learn_arrays(X / 4, y), n
+        contenders[f"`learn_arrays`, mechanism {mechanism}"] = partial(model.learn_arrays, X / 4, y), n
     return shown(["ten features"], rates(contenders), "records")
 
 

@@ -1,12 +1,12 @@
 """What each subject has spent, and a cap on it: a record is admitted, or refused before anything is learned.
 
 `Ledger` decides. `paging` reads and writes the rows of subjects. The ledger of a `Store` is that of its database, for
-all jobs there, so that spends, state and position are committed together; another ledger has a `ledger_file`.
+all jobs there, so that spends, state and position are committed together; another ledger is temporary.
 """
 
 from __future__ import annotations
 
-import os
+import secrets
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,23 +18,23 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.data.subjects import Dated, Subject, subjects_bytes
+from streamdp.database.sqlite_connection import close, connect
+from streamdp.database.sqlite_driver import store_errors
 from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
 from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, shared_numbers, spend_numbers
 from streamdp.ledger.charged import CapHistory
 from streamdp.ledger.charges import Owner
-from streamdp.ledger.ledger_file import LedgerFile
+from streamdp.ledger.ledger_rows import create_ledger
 from streamdp.ledger.loans import Loan
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, Moments, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP, NOBODY
-from streamdp.ledger.subject_key import hash_people
+from streamdp.ledger.subject_key import KEY_BYTES, hash_people
+from streamdp.ledger.tables import LEDGER_FORMAT
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import REFUSED, Release
-
-PENDING_RECORDS = 50_000
-"""A ledger that is not part of a store commits by itself after this many records."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,16 @@ class Ledger(AbstractContextManager["Ledger"]):
     while spends change, and from `write_pending` to `mark_committed`.
 
     - `cap`: a cap or its text, such as `"eps=3"` or `"eps=8 per 30 days, total eps=40"`.
-    - `path`: a file for the spends, for one process at a time. Call `commit` before you show anything that was learned,
-      because a crash loses what is not committed. The ledger also commits by itself, every 50,000 records and on
-      `close`. It keeps old periods. None for a temporary database that is deleted with the ledger.
-    - `key`: 32 to 64 secret bytes; by default `STREAMDP_SUBJECT_KEY`, else the file `<path>.key`, else a new random
-      key.
+
+    It ends with its process: its rows are in a temporary database, which is deleted with it. For spends that are kept,
+    open a `Store` with a cap, give its `ledger` to models, and let `Store.commit` write the spends with their states.
 
     Its attributes:
 
     - `of_database`: whether this is the ledger of a database of jobs (`Store`), so that the cap holds over all of them.
     - `moments`: the clock by which a cap renews.
 
-    Raises `BudgetError` for a malformed cap, `ConfigError` for a malformed key, and the `StoreError`s of `Store`.
+    Raises `BudgetError` for a malformed cap, and `StoreError` without room for a temporary file.
 
     >>> from streamdp.privacy.guarantees import PureDP
     >>> ledger = Ledger("eps=3")
@@ -108,10 +106,13 @@ class Ledger(AbstractContextManager["Ledger"]):
     PureDP(epsilon=3.0)
     """
 
-    def __init__(self, cap: Cap | str, *, path: str | os.PathLike[str] | None = None, key: bytes | None = None) -> None:
-        cap = parse_cap(cap)
-        own = LedgerFile(path, key)
-        self._begin(cap, own.key, PagedRows(own.connection, own.errors, cap, alone=True), own)
+    def __init__(self, cap: Cap | str) -> None:
+        cap, own = parse_cap(cap), connect("")
+        with own.begin():
+            LEDGER_FORMAT.create_tables(own)
+            create_ledger(own)
+        rows = PagedRows(own, partial(store_errors, "the ledger"), cap, alone=True)
+        self._begin(cap, secrets.token_bytes(KEY_BYTES), rows, own)
 
     @classmethod
     def over(cls, rows: PagedRows, cap: Cap, key: bytes) -> Ledger:
@@ -123,8 +124,8 @@ class Ledger(AbstractContextManager["Ledger"]):
         cls._begin(ledger, cap, key, rows, None)
         return ledger
 
-    def _begin(self, cap: Cap, key: bytes, rows: PagedRows, own: LedgerFile | None) -> None:
-        """`own` is the ledger's own database; None if the ledger is part of a store."""
+    def _begin(self, cap: Cap, key: bytes, rows: PagedRows, own: Connection | None) -> None:
+        """`own` is the ledger's own temporary database; None if the ledger is part of a store."""
         self.cap = cap
         self._key = key
         self._rows = rows
@@ -134,7 +135,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._filters = budgets_of(cap)
         self._moment = 0.0  # of the records that are being admitted
         self.lock = threading.RLock()
-        self.n_refused = self._committed_refused = self._n_waiting = 0
+        self.n_refused = self._committed_refused = 0
 
     def set_cap(self, subject: Subject, cap: Budget | str | None) -> None:
         """Give a `subject` its own cap. The next commit writes it, with the spends.
@@ -151,7 +152,6 @@ class Ledger(AbstractContextManager["Ledger"]):
             self._rows.set_cap(self._slot(subject), numbers)
             if cap is not None:
                 self._rows.charge(own_cap(cap, self.cap), own=True)
-            self._n_waiting += 1
 
     def cap_of(self, subject: Subject) -> Budget:
         """Return the cap that holds for a `subject`, over all time.
@@ -200,7 +200,8 @@ class Ledger(AbstractContextManager["Ledger"]):
                 admitted, places = found.timely, np.flatnonzero(found.timely)
                 each = terms if len(terms) == 1 else terms[places]
                 admitted[places] = self._rows.admit(found.slots[:, places], each)
-            self._note(len(subjects), bool(admitted.any()))
+            if admitted.any():
+                self._rows.charge(self.cap)
             self.n_refused += int(np.count_nonzero(~admitted))
         return admitted
 
@@ -234,14 +235,9 @@ class Ledger(AbstractContextManager["Ledger"]):
         if len(mine) > 1:
             mine[1, ~np.array(totals, dtype=bool)] = NOBODY
         fits: list[bool] = self._rows.admit(mine, shared_numbers(release.spend, np.array(numbers))).tolist()
-        self._note(len(fits), any(fits))
-        return fits
-
-    def _note(self, asked: int, admitted: bool) -> None:
-        """Note that so many records were decided, and whether one was admitted."""
-        self._n_waiting += asked
-        if admitted:
+        if any(fits):
             self._rows.charge(self.cap)
+        return fits
 
     def periods(self, subjects: Sequence[Subject | None]) -> tuple[np.ndarray, np.ndarray] | None:
         """Return of n `subjects` which have a time that the cap allows, and their periods, (n,) each.
@@ -307,7 +303,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         """Note the moment, read what others have changed, and commit if much is in memory and this is no store's."""
         self._moment = self.moments.now()
         self._rows.refresh()
-        if self._own is not None and (self._rows.is_full or self._n_waiting > PENDING_RECORDS):
+        if self._own is not None and self._rows.is_full:
             self.commit()
 
     @property
@@ -358,10 +354,9 @@ class Ledger(AbstractContextManager["Ledger"]):
         return int(self._rows.find(*hash_people(subjects_bytes([subject]), self._key, periods))[0])
 
     def commit(self) -> None:
-        """Write all spends to the database in one transaction. They are on disk when this returns.
+        """Keep all spends, so that `rollback` comes back to them.
 
-        Raises `StoreError` if that fails, and the spends stay pending; also if the ledger is part of a store, whose
-        `Store.commit` writes them.
+        Raises `StoreError` if the ledger is part of a store, whose `Store.commit` writes the spends.
         """
         if self._own is None:
             raise StoreError("this ledger is part of a store; Store.commit writes its spends with the state")
@@ -402,7 +397,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         `at`: what `begin_commit` returned, if that is on disk, too.
         """
         self.moments.committed_at = max(at, self.moments.committed_at)
-        self._committed_refused, self._n_waiting = self.n_refused, 0
+        self._committed_refused = self.n_refused
         self._rows.mark_committed()
 
     def rollback(self, owners: Collection[Owner] | None = None) -> None:
@@ -410,19 +405,12 @@ class Ledger(AbstractContextManager["Ledger"]):
         with self.lock:
             self._rows.rollback(owners)
             if owners is None:
-                self.n_refused, self._n_waiting = self._committed_refused, 0
+                self.n_refused = self._committed_refused
 
     def close(self) -> None:
-        """Commit and close, also after an error: a spend without learning harms no subject. Idempotent.
-
-        If the ledger is part of a store, do nothing.
-        """
-        if self._own is None or self._own.connection.closed:
-            return
-        try:
-            self.commit()
-        finally:
-            self._own.close()
+        """Delete the temporary database. Idempotent. If the ledger is part of a store, do nothing."""
+        if self._own is not None:
+            close(self._own)
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -65,4 +65,4 @@ def add_tables(metadata: MetaData) -> None:
 _alone = MetaData()
 add_tables(_alone)
 LEDGER_FORMAT = Format("ledger", 0x7344506C, 1, _alone)
-"""The format of a file that has spends and nothing else (see `ledger_file`)."""
+"""The format of a database that has spends and nothing else: that of a ledger without a store."""

@@ -355,8 +355,8 @@ MUTATIONS = [
     Mutation(
         "a spend over the cap is admitted",
         "streamdp/ledger/ledger.py",
-        "            self._note(len(subjects), bool(admitted.any()))\n",
-        "            admitted[:] = True\n",
+        "            if admitted.any():\n",
+        "            admitted[:] = True\n            if admitted.any():\n",
         "tests/unit/ledger/test_ledger.py",
     ),
     Mutation(

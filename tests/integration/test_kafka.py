@@ -305,7 +305,7 @@ def test_no_bad_message_stops_the_good_ones(make_job: MakeJob) -> None:
     assert all(letter.payload is None for letter in letters.found)
 
 
-@fast_client
+@both
 def test_keys_count_without_frames_and_quotes(job: Job, client: str) -> None:
     frames = [b"\0" + number.to_bytes(4, "big") + b'"ann"' for number in (5, 6, 7)]
     keys = [*frames, b'"ann"', b"ann", b"100000000000000000001", b"1.0", b"\0\0\0\0\x05{}"]
@@ -383,7 +383,7 @@ def test_another_topic_of_the_same_name_is_recognised(job: Job) -> None:
     assert job.work(job.source(), 10) == 10  # the position has the new topic's id
 
 
-@python_client
+@both
 def test_a_position_without_an_id_gets_the_topics_at_the_first_start(job: Job, client: str) -> None:
     shard = Shard(job.topic, 0)
     job.produce([(f"s{i}", fields(i)) for i in range(20)])
@@ -616,7 +616,7 @@ def test_deleted_records_of_aborted_transactions_are_no_loss(job: Job) -> None:
     assert (job.counts, job.positions) == (Counts(15, 0, 0), {0: 127})
 
 
-@fast_client
+@both
 def test_a_store_that_is_ahead_of_an_open_transaction_waits_for_its_end(job: Job, client: str) -> None:
     """It has read uncommitted records before; that is no truncated topic."""
     writer = job.transactional_writer()
@@ -675,7 +675,7 @@ def test_a_poll_that_ends_within_a_rebalance_leaves_it_to_the_next_poll(job: Job
         assert new == {Shard(job.topic, 0), Shard(job.topic, 1)}
 
 
-@python_client
+@both
 def test_a_member_without_a_partition_says_that_others_have_them(job: Job, client: str) -> None:
     readers = [job.source(client=client) for _ in range(2)]
     said = f"a partition of '{job.topic}': other members of the group 'g-{job.topic}' have all of them"

@@ -39,7 +39,6 @@ from streamdp.store.store import Store
 from connectors.letterfile import DeadLetterFile
 assert refused(lambda: Store("people.db", "job", "print"))
 assert refused(lambda: DeadLetterFile("letters.jsonl"))
-assert refused(lambda: streamdp.Ledger("eps=1", path="ledger.db"))
 assert sorted(os.listdir()) == ["model.json"], os.listdir()
 print("works")
 """

@@ -115,8 +115,6 @@ def test_a_path_is_text_that_a_file_can_have(path: Any) -> None:
         lambda: Store.history(path),
         lambda: CSVSource(path, schema()),
     ]
-    if path is not None:  # a ledger without a path is in memory
-        acts.append(lambda: Ledger("eps=1", path=path))
     for act in acts:
         with pytest.raises(StreamDPError, match="expected the path of a file"):
             act()

@@ -16,6 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from streamdp import LDPSGDRegressor, Ledger, Store
 from streamdp.store.operator import set_cap
 from streamdp.store.snapshot import Counts
+from tests.support.kept import kept
 
 PEOPLE = ("ann", "bob")
 OPEN = 1e9
@@ -46,9 +47,9 @@ def spent(*ledgers: Ledger) -> float:
 
 
 def test_a_ledger_that_is_opened_with_a_lower_cap_names_the_one_that_held(tmp_path: Path) -> None:
-    with Ledger("eps=51", path=tmp_path / "people.db") as ledger:
+    with kept("eps=51", tmp_path / "people.db") as ledger:
         learn(model(ledger), 51)
-    with Ledger("eps=1", path=tmp_path / "people.db") as ledger:
+    with kept("eps=1", tmp_path / "people.db") as ledger:
         one = model(ledger)
         learn(one, 1, people=("eve",))
         assert (
@@ -58,9 +59,9 @@ def test_a_ledger_that_is_opened_with_a_lower_cap_names_the_one_that_held(tmp_pa
 
 
 def test_a_cap_under_which_nothing_was_charged_is_not_named(tmp_path: Path) -> None:
-    with Ledger("eps=51", path=tmp_path / "people.db"):
+    with kept("eps=51", tmp_path / "people.db"):
         pass
-    with Ledger("eps=1", path=tmp_path / "people.db") as ledger:
+    with kept("eps=1", tmp_path / "people.db") as ledger:
         one = model(ledger)
         learn(one, 3)
         assert "would pass eps=1." in one.statement()
@@ -134,12 +135,17 @@ class Histories(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.ledgers = [self.opened("eps=2", 0)]
+        self.stores = [self.opened("eps=2", 0)]
         self.charged: dict[int, dict[str, float]] = {}
         self.made: list[tuple[Any, dict[str, float]]] = []
 
-    def opened(self, cap: str, at: int) -> Ledger:
-        return Ledger(cap, path=Path(self.folder.name) / f"{at}.db", key=b"k" * 32)
+    def opened(self, cap: str, at: int) -> Store:
+        return Store(Path(self.folder.name) / f"{at}.db", "job", "1", cap=cap, key=b"k" * 32)
+
+    @property
+    def ledger(self) -> Ledger:
+        assert self.stores[-1].ledger is not None
+        return self.stores[-1].ledger
 
     def made_by(self, one: Any, charged: dict[str, float]) -> int:
         self.made.append((one, charged))
@@ -150,12 +156,13 @@ class Histories(RuleBasedStateMachine):
         if cap is None:
             return self.made_by(model(None), dict.fromkeys(PEOPLE, 0.0))
         if not old:
-            self.ledgers.append(self.opened(cap, len(self.ledgers)))
-        return self.made_by(model(self.ledgers[-1]), dict.fromkeys(PEOPLE, 0.0))
+            self.stores.append(self.opened(cap, len(self.stores)))
+        return self.made_by(model(self.ledger), dict.fromkeys(PEOPLE, 0.0))
 
     @rule(person=st.sampled_from(PEOPLE), cap=st.sampled_from(["eps=1", "eps=5", None]))
     def set_cap(self, person: str, cap: str | None) -> None:
-        self.ledgers[-1].set_cap(person, cap)
+        self.stores[-1].commit({}, {}, Counts())  # one that lowers a cap refuses what was charged before in it
+        self.ledger.set_cap(person, cap)
 
     @rule(at=models, person=st.sampled_from(PEOPLE), budget=st.sampled_from([0.5, 1.0, 2.0]))
     def learn(self, at: int, person: str, budget: float) -> None:
@@ -181,18 +188,19 @@ class Histories(RuleBasedStateMachine):
 
     @rule(cap=st.sampled_from(["eps=1", "eps=4", "eps=9"]))
     def reopen(self, cap: str) -> None:
-        closed = self.ledgers[-1]
-        closed.close()
-        self.ledgers[-1] = self.opened(cap, len(self.ledgers) - 1)
+        closed = self.ledger
+        self.stores[-1].commit({}, {}, Counts())
+        self.stores[-1].close()
+        self.stores[-1] = self.opened(cap, len(self.stores) - 1)
         for at, (one, charged) in enumerate(self.made):
             if one.ledger is closed:
-                again = model(self.ledgers[-1])
+                again = model(self.ledger)
                 again.load_state_dict(one.state_dict())
                 self.made[at] = again, charged
 
     def teardown(self) -> None:
-        for ledger in getattr(self, "ledgers", []):
-            ledger.close()
+        for store in getattr(self, "stores", []):
+            store.close()
         if hasattr(self, "folder"):
             self.folder.cleanup()
 

@@ -10,12 +10,12 @@ import pytest
 
 from streamdp import Ledger, PureDP
 from tests.support.interruptions import interrupted, lines_of
+from tests.support.kept import kept
 
 
 def first_use(path: Path) -> None:
-    with Ledger("eps=2", path=path) as ledger:
+    with kept("eps=2", path) as ledger:
         assert ledger.admit("ann", PureDP(1))
-        ledger.commit()
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_an_interruption_at_any_line_leaves_a_whole_ledger_or_none(tmp_path: Pat
         path = tmp_path / f"{next(number)}.db"
         interrupted(lambda path=path: first_use(path), after)
         gc.collect()  # a lock that was taken in the interrupted line ends with its object
-        with Ledger("eps=2", path=path) as ledger:
+        with kept("eps=2", path) as ledger:
             spent = ledger.spent("ann").records
             assert spent in (0, 1)
             assert ledger.admit("ann", PureDP(1))

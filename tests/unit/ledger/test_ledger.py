@@ -30,11 +30,9 @@ from streamdp.data.records import WHOLE
 from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import (
     BudgetError,
-    ConfigError,
     LedgerConflictError,
     NotAvailableError,
     SchemaError,
-    StoreBusyError,
     StoreDamagedError,
     StoreError,
     StoreMismatchError,
@@ -48,6 +46,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, gd
 from streamdp.privacy.release import JOINED, REFUSED, Release
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.kept import kept
 from tests.support.sizes import some
 
 pytestmark = pytest.mark.slow
@@ -219,17 +218,18 @@ def test_a_subject_may_have_a_cap_of_its_own(
 ) -> None:
     """Caps survive commits and openings, from the log and from the pages."""
     path = tmp_path / "spends.db"
-    with Ledger(cap, path=path) as ledger:
+    with kept(cap, path) as ledger:
         ledger.set_cap("own", str(own))
         assert ledger.spent("own") == Spend()
         assert ledger.admit_many(["own", "other"], spend).tolist() == [own_n > 0, True]
     for _ in range(2):
-        with Ledger(cap, path=path) as ledger:
+        with kept(cap, path) as ledger:
             assert (ledger.cap_of("own"), ledger.cap_of("other"), ledger.cap_of("new")) == (own, cap, cap)
             assert ledger.n_subjects == 2
-    with Ledger(cap, path=path) as ledger:
+    with kept(cap, path) as ledger:
         admitted = ledger.admit_many(["own", "other"] * 20, spend)
         assert (admitted[::2].sum(), admitted[1::2].sum()) == (own_n - (own_n > 0), n - 1)
+    with kept(cap, path) as ledger:
         ledger.set_cap("own", None)
         ledger.set_cap("other", own)
         assert (ledger.cap_of("own"), ledger.cap_of("other")) == (cap, own)
@@ -239,7 +239,7 @@ def test_a_subject_may_have_a_cap_of_its_own(
 
 def test_caps_are_of_the_ledgers_kind(tmp_path: Path) -> None:
     path = tmp_path / "spends.db"
-    with Ledger("mu=2", path=path) as ledger:
+    with kept("mu=2", path) as ledger:
         for bad in ("eps=1", "eps=1,delta=1e-6", "mu=0", "two"):
             with pytest.raises(BudgetError):
                 ledger.set_cap("a", bad)
@@ -250,7 +250,7 @@ def test_caps_are_of_the_ledgers_kind(tmp_path: Path) -> None:
         ledger.rollback()
         assert ledger.cap_of("a") == GaussianDP(2)
         ledger.set_cap("a", "mu=1")
-    with Ledger("eps=2", path=path) as ledger:
+    with kept("eps=2", path) as ledger:
         with pytest.raises(StoreMismatchError, match="kind"):
             ledger.admit_many(["b", "a"], PureDP(1))
         assert ledger.admit_many(["b", "b", "b"], PureDP(1)).tolist() == [True, True, False]
@@ -270,7 +270,6 @@ def test_subjects_are_hashed_under_the_key() -> None:
 @pytest.mark.parametrize("shared", some([False, True], 1))
 def test_pages_and_log_are_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     """Random commits, rollbacks, caps and openings, with small pages and a small cache, against plain Python."""
-    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 10**6)
     monkeypatch.setattr(paging, "KEPT_SUBJECTS", 700)
     monkeypatch.setattr(paging, "LOGGED_ROWS", 900)
     monkeypatch.setattr(sqlite_pages, "PAGE_ROWS", 8)
@@ -320,8 +319,8 @@ def test_rollback_forgets_what_was_not_committed() -> None:
 
 
 def test_what_is_prepared_is_admitted_without_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 3)
-    with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
+    monkeypatch.setattr(paging, "KEPT_SUBJECTS", 3)
+    with Ledger("eps=1") as ledger:
         people = [b"p%d" % i for i in range(20)]
         ledger.admit_many(people, PureDP(0.5))
         connection = ledger._rows._connection
@@ -343,7 +342,7 @@ def test_what_was_prepared_charges_the_same_people_if_another_thread_commits_bef
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit removes all rows from memory, so that their places are those of other people."""
-    with Ledger("eps=1", path=tmp_path / "spends.db") as ledger:
+    with Ledger("eps=1") as ledger:
         ledger.admit("xia", PureDP(0.5))
         found = ledger.prepare([b"ann", b"bob"])
         monkeypatch.setattr(paging, "KEPT_SUBJECTS", 0)
@@ -414,7 +413,6 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
 
 
 def test_memory_is_bounded_and_paging_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "PENDING_RECORDS", 60)
     monkeypatch.setattr(paging, "KEPT_SUBJECTS", 100)
     monkeypatch.setattr(paging, "LOGGED_ROWS", 300)
     paged, whole = Ledger("eps=1"), Ledger("eps=1")
@@ -436,47 +434,8 @@ def test_clones_share_the_ledger_and_pickling_is_refused() -> None:
         pickle.dumps(ledger)
 
 
-def test_a_file_keeps_spends_and_no_names(tmp_path: Path) -> None:
-    path = tmp_path / "spends.db"
-    subjects = [f"someone-{i}@example.org" for i in range(300)]
-    with Ledger("eps=1", path=path) as ledger:
-        ledger.admit_many(subjects, PureDP(0.6))
-        ledger.commit()
-        written = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # while the log exists
-    written += b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert b"someone-" not in written
-    key = bytes.fromhex((tmp_path / "spends.db.key").read_text())
-    assert hash_of(subjects[0], key) in written  # the scan sees what is stored
-    assert (tmp_path / "spends.db.key").stat().st_mode & 0o777 == 0o600
-    assert path.stat().st_mode & 0o777 == 0o600
-    with Ledger("eps=1", path=path) as ledger:
-        assert ledger.n_subjects == 300
-        assert not ledger.admit_many(subjects, PureDP(0.6)).any()
-
-
-def test_wrong_or_missing_keys_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "spends.db"
-    with pytest.raises(ConfigError):
-        Ledger("eps=1", path=path, key=b"short")
-    Ledger("eps=1", path=path, key=KEY).close()
-    assert not (tmp_path / "spends.db.key").exists()
-    with pytest.raises(StoreMismatchError, match="missing"):
-        Ledger("eps=1", path=path)
-    with pytest.raises(StoreMismatchError):
-        Ledger("eps=1", path=path, key=KEY[::-1])
-    monkeypatch.setenv(ENVIRONMENT, KEY.hex())
-    Ledger("eps=1", path=path).close()
-    monkeypatch.setenv(ENVIRONMENT, "not hexadecimal")
-    with pytest.raises(ConfigError, match=ENVIRONMENT):
-        Ledger("eps=1", path=path)
-
-
-def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "spends.db"
-    (tmp_path / "alias.db").symlink_to(path)
-    with Ledger("eps=1", path=path), pytest.raises(StoreBusyError):
-        Ledger("eps=1", path=tmp_path / "alias.db")
-    ledger = Ledger("eps=1", path=path)
+def test_a_ledger_is_closed_once() -> None:
+    ledger = Ledger("eps=1")
     ledger.close()
     ledger.close()
     with pytest.raises(StoreError, match="closed"):
@@ -494,10 +453,10 @@ def test_another_thread_may_use_it_after_this_one() -> None:
 @pytest.mark.parametrize("table", ["spend_log", "spend_pages"])
 def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None:
     path = tmp_path / "spends.db"
-    with Ledger("eps=1", path=path, key=KEY) as ledger:
+    with kept("eps=1", path, KEY) as ledger:
         ledger.admit("a", PureDP(1))
     if table == "spend_pages":
-        with Ledger("eps=1", path=path, key=KEY) as ledger:
+        with kept("eps=1", path, KEY) as ledger:
             assert ledger.n_subjects == 1  # this moves the log to the pages
     database = sqlite3.connect(path)
     ((spend,),) = database.execute(f"SELECT spends FROM {table}").fetchall()
@@ -507,7 +466,7 @@ def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None
         changed[bit // 8] ^= 1 << bit % 8
         database.execute(f"UPDATE {table} SET spends = ?", [bytes(changed)])
         database.commit()
-        with Ledger("eps=1", path=path, key=KEY) as ledger, pytest.raises(StoreDamagedError):
+        with kept("eps=1", path, KEY) as ledger, pytest.raises(StoreDamagedError):
             ledger.admit("a", PureDP(1))
     database.close()
 
@@ -515,18 +474,18 @@ def test_a_changed_bit_in_a_spend_is_noticed(tmp_path: Path, table: str) -> None
 def test_a_key_that_others_may_know_or_give_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENVIRONMENT, raising=False)
     place, key = tmp_path / "spends.db", tmp_path / "spends.db.key"
-    Ledger("eps=1", path=place).close()
+    Store(place, "job", "1", cap="eps=1").close()
     for mode in (0o640, 0o604, 0o620, 0o666):
         key.chmod(mode)
         with pytest.raises(StoreError, match="mode to 600"):
-            Ledger("eps=1", path=place)
+            Store(place, "job", "1", cap="eps=1")
     key.chmod(0o400)
-    Ledger("eps=1", path=place).close()
+    Store(place, "job", "1", cap="eps=1").close()
     with monkeypatch.context() as patch:
         real = os.fstat
         patch.setattr(os, "fstat", lambda file: SimpleNamespace(st_mode=real(file).st_mode, st_uid=os.geteuid() + 1))
         with pytest.raises(StoreError, match="another user"):
-            Ledger("eps=1", path=place)
+            Store(place, "job", "1", cap="eps=1")
 
 
 def test_threads_with_clones_share_one_cap() -> None:
@@ -586,13 +545,10 @@ def test_a_fork_cannot_grant_the_cap_again() -> None:
 
 
 @pytest.mark.slow
-def test_a_spawned_process_cannot_be_given_the_ledger(tmp_path: Path) -> None:
-    """Neither the ledger nor its file: either would grant the cap again."""
+def test_a_spawned_process_cannot_be_given_the_ledger() -> None:
+    """It would grant the cap again."""
     spawn = multiprocessing.get_context("spawn")
-    path = tmp_path / "people.db"
-    with Ledger("eps=1", path=path) as ledger, spawn.Pool(1) as pool:
+    with Ledger("eps=1") as ledger, spawn.Pool(1) as pool:
         assert ledger.admit("ann", PureDP(1))
         with pytest.raises(NotAvailableError, match="pickled"):
             pool.apply(repr, (ledger,))
-        with pytest.raises(StoreBusyError):
-            pool.apply(Ledger, ("eps=1",), {"path": path})

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from streamdp import Ledger
 from streamdp.database import last_commit
 from streamdp.database.last_commit import LastCommit, LastCommitFile
 from streamdp.database.sqlite_connection import driver_of
@@ -133,24 +132,6 @@ def test_a_loss_is_accepted_by_the_user_only_and_is_never_forgotten(tmp_path: Pa
         open_store(path)
     with open_store(path, accept_loss=True) as store:
         assert store.losses == 2
-
-
-def test_a_ledger_that_lost_spends_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "spends.db"
-    with Ledger("eps=1", path=path) as ledger:
-        ledger.admit("ann", PureDP(1))
-        ledger.commit()
-        shutil.copytree(tmp_path, tmp_path / "crashed")
-    crashed = tmp_path / "crashed" / "spends.db"
-    wal = crashed.with_name("spends.db-wal")
-    whole = wal.read_bytes()
-    for damaged in (whole[:-5], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], b""):
-        wal.write_bytes(damaged)
-        with pytest.raises(StoreLostError):
-            Ledger("eps=1", path=crashed)
-    wal.write_bytes(whole)
-    with Ledger("eps=1", path=crashed) as ledger:
-        assert not ledger.admit("ann", PureDP(1))
 
 
 def test_a_crash_before_the_number_is_written_is_no_loss(tmp_path: Path) -> None:
