@@ -7,12 +7,14 @@ which streams are drawn with replacement, so its errors are known exactly. No fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import log_loss
 
+from benchmarks.ordinary import HELD, TABLES
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, short, table
 from streamdp import (
@@ -316,6 +318,44 @@ def held_out(runs: int, n: int = 10_000) -> str:
     return table(["learner", "stream", "runs", "better", "no better", "not known", "wrong"], rows)
 
 
+def ordinary(draws: int, part: float = 1.0) -> str:
+    """The verdicts on models of the tables of `benchmarks.ordinary` in a window, beside the truth on other records."""
+
+    def rows() -> Iterator[list[str]]:
+        decided = all_of_them = 0
+        for name, case in TABLES.items():
+            verdicts, errors, constants = [], [], []
+            for seed in range(draws):
+                rng = np.random.default_rng([seed, 5])
+                data, other = case.draw(rng, int(case.records * part)), case.draw(rng, HELD)
+                more: dict[str, Any] = {"target": data.target}
+                if case.classes:
+                    more = {"classes": list(range(case.classes)), "loss": ("logistic", "softmax")[case.classes > 2]}
+                columns = {f"x{j}": bounds for j, bounds in enumerate(data.bounds)}
+                model = HELD_OUT["window"][not case.classes](
+                    budget="eps=1,delta=1e-6", features=columns, seed=seed, validation=SHARE,
+                    window=2**20, items_per_user=1, **more,
+                )  # fmt: skip
+                model.learn_encoded(data.declared, data.y)
+                model.close_batch()
+                verdicts.append(model.quality.verdict)
+                if case.classes:
+                    shares = np.bincount(data.y.astype(int), minlength=case.classes) / len(data.y)
+                    errors.append(log_loss(other.y, model.predict_proba_encoded(other.declared)))
+                    constants.append(log_loss(other.y, np.tile(shares, (HELD, 1))))
+                else:
+                    errors.append(np.mean(np.abs(model.predict_encoded(other.declared) - other.y)))
+                    constants.append(np.mean(np.abs(np.median(data.y) - other.y)))
+            decided += sum(one != UNKNOWN for one in verdicts)
+            all_of_them += draws
+            said = [str(verdicts.count(one)) for one in (BETTER, NO_BETTER, UNKNOWN)]
+            numbers = [f"{int(case.records * part):,}", f"{np.mean(errors):.4g}", f"{np.mean(constants):.4g}"]
+            yield [name.rsplit(", ", 1)[0], *numbers, *said]
+        yield ["all", "", "", "", f"{decided} of {all_of_them} decided", "", ""]
+
+    return table(["table", "records", "error", "constant", "better", "no better", "not known"], rows())
+
+
 BATCHES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "pan": (PanPrivateClassifier, PanPrivateRegressor, {}),
     "shuffle": (ShuffleClassifier, ShuffleRegressor, {}),
@@ -357,6 +397,7 @@ def batch_limits(runs: int) -> str:
 
 
 PARTS: dict[str, Callable[[bool], str]] = {
+    "ordinary": lambda quick: ordinary(1, 0.1 if quick else 1.0),
     "held": lambda quick: held_out(2 if quick else 40),
     "batches": lambda quick: batch_limits(2 if quick else 20),
     "drift": lambda quick: drifts(2 if quick else 20),
