@@ -901,7 +901,8 @@ def test_no_empty_group_has_a_value(budget: str) -> None:
         for value in range(10):
             model.update(value, by="g0")
         model.estimator.close_batch()
-        assert np.all(np.isnan([value for name, value in model.get().items() if name != "g0"]))
+        found = model.estimator.get()["statistic"]
+        assert np.all(np.isnan([found[name] for name in names[1:]]))
 
 
 def test_what_is_not_known_yet_is_a_number_for_bandits_and_aggregators() -> None:
