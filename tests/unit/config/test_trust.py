@@ -126,8 +126,8 @@ def test_ldp_on_raw_records_says_what_it_costs_in_numbers(source: dict[str, Any]
 
 
 def test_what_teaches_as_much_falls_with_trust_and_rises_with_records() -> None:
-    for loss, columns in (("huber", 4), ("huber", 24), ("logistic", 8)):
+    for loss, columns in (("huber", 4), ("huber", 24), ("logistic", 8), ("softmax", 4)):
         found = [alike(loss, columns, "eps=1", n) for n in (10_000, 100_000, 1_000_000)]
         assert all(one is not None and one.window < one.process for one in found)
         assert [one.process for one in found if one] == sorted(one.process for one in found if one)
-    assert alike("softmax", 4, "eps=1", 10_000) is None
+    assert alike("hinge", 4, "eps=1", 10_000) is None

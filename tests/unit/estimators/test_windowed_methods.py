@@ -136,7 +136,7 @@ def test_auto_is_newton_where_that_is_possible(options: dict[str, Any], name: st
 
 
 @pytest.mark.parametrize(
-    ("loss", "classes", "needed", "name"), [("logistic", None, 203, "newton"), ("softmax", [0, 1, 2], 118, "descent")]
+    ("loss", "classes", "needed", "name"), [("logistic", None, 203, "newton"), ("softmax", [0, 1, 2], 371, "newton")]
 )
 def test_a_window_that_is_too_small_is_refused_and_changes_no_method(
     loss: str, classes: list[int] | None, needed: int, name: str
