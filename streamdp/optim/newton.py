@@ -255,7 +255,7 @@ class Newton(Growing):
         A curvature below its own noise is taken for that.
         """
         state, curvature = self.state, self.curvature
-        if isinstance(curvature.loss, Huber) or not state.weight:
+        if not isinstance(curvature.loss, Logistic) or not state.weight:
             return 1.0
         mean = float(np.diag(state.hessian(curvature.columns))[-1]) / curvature.factor
         return max(1.0, 0.25 / max(mean, math.sqrt(state.variance) / curvature.factor))
