@@ -37,9 +37,7 @@ class HeldPure(BatchSum):
     _rows: int
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks, float]]) -> None:
-        if not isinstance(budget, PureDP):
-            raise BudgetError(f"sums with Laplace noise: expected PureDP, got {budget}")
-        epsilon = budget.epsilon * _CAREFUL
+        epsilon = _epsilon_of(budget)
         self.parts: Any = [
             (block, 1.0 if isinstance(block, Ranks) else share / block.distance_l1) for block, share in blocks
         ]
@@ -102,9 +100,8 @@ class PanPure(BatchSum):
     caveats: Sequence[str] = Pan.caveats
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
-        assert isinstance(budget, PureDP), "the caller chooses by the budget"
         self.parts = [(block, share / block.distance_l1) for block, share in blocks]
-        self._cells, self._scale = _laplace(budget.epsilon * _CAREFUL, blocks)
+        self._cells, self._scale = _laplace(_epsilon_of(budget), blocks)
         self.variance = 2 * 2 * (self._scale / self._cells) ** 2
         self._sum = np.zeros(sum(block.size for block, _ in blocks), dtype=np.int64)
 
@@ -130,6 +127,13 @@ class PanPure(BatchSum):
 
     def wipe(self) -> None:
         self._sum[:] = 0
+
+
+def _epsilon_of(budget: Budget) -> float:
+    """The epsilon of the noise for a budget. Raises `BudgetError` for another kind than `PureDP`."""
+    if not isinstance(budget, PureDP):
+        raise BudgetError(f"sums with Laplace noise: expected PureDP, got {budget}")
+    return budget.epsilon * _CAREFUL
 
 
 def _laplace(epsilon: float, blocks: Sequence[tuple[Any, float]]) -> tuple[float, float]:

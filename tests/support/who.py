@@ -32,7 +32,7 @@ from streamdp.config.trust import completed
 from streamdp.data.subjects import Dated, subject_bytes
 from streamdp.errors import StreamDPError
 from streamdp.learners.drawn import Drawn
-from streamdp.learners.held import HeldPure
+from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.local_counts import CellReports
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.local_roots import Roots
@@ -148,6 +148,19 @@ class Transcript:
                     self.spent.epsilon += epsilon * int(np.count_nonzero(row))
 
             found: np.ndarray = self.release(("held", exact.size), exact, real(mine, rng, rows), measure)
+            return found.copy()
+
+        return close
+
+    def pure(self, real: Any) -> Any:
+        def close(mine: PanPure, rng: Any, rows: int) -> np.ndarray:
+            self.begin()
+            exact = mine.total.astype(float)
+
+            def measure(difference: np.ndarray) -> None:
+                self.spent.epsilon += float(np.abs(difference).sum()) / mine._scale
+
+            found: np.ndarray = self.release(("pure", exact.size), exact, real(mine, rng, rows), measure)
             return found.copy()
 
         return close
@@ -279,6 +292,7 @@ class Transcript:
                 (GridSum, "close", self.grid),
                 (PanBatches, "_next_probe", self.probe),
                 (HeldPure, "close", self.held),
+                (PanPure, "close", self.pure),
                 (Gaussian, "randomize", self.gaussian),
                 *((kind, *each) for kind, names in MIXED.items() for each in zip(names, mixing, strict=True)),
                 (LocalReports, "learn", self.reports),
@@ -369,7 +383,7 @@ def case(seed: int) -> Case:
             settings["statistics"] = {f"s{i}": kinds[i] for i in chosen}
         every = what == "statistics" and rng.random() < 0.4
         if what == "statistics":
-            if trust == "window":
+            if trust in ("window", "process"):
                 model["budget"] = str(rng.choice(["eps=0.5", "mu=0.5"]))
             if trust != "nobody":
                 model["batch_size"] = int(rng.integers(5, 25))

@@ -24,7 +24,7 @@ from streamdp import (
 )
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators import statistics
-from streamdp.learners.held import HeldPure
+from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.side_statistics import divided
@@ -380,6 +380,7 @@ class Fourth:
         lambda budget: check_counts(budget, PureDP(1)),
         lambda budget: RenewingCap(budget, 60).in_span(),
         lambda budget: HeldPure(budget, []),
+        lambda budget: PanPure(budget, []),
     ],
 )
 def test_a_budget_of_a_kind_that_is_not_known_is_refused(asked: Any) -> None:
