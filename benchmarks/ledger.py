@@ -3,19 +3,26 @@
 Subjects are drawn uniformly, which is the hardest for a cache: a batch of 10,000 among 10 million meets hardly one
 subject twice. Batches are as the runner makes them; each goes to `admit_many`, and every so many records are committed,
 which means that they are on the disk. Only these two calls are timed, not the making of names.
+
+`python -m benchmarks.ledger --shared 4` lets so many jobs, each with people of its own, spend in one database of
+PostgreSQL, and samples what their transactions wait for.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from sqlalchemy import create_engine, text
 
 from benchmarks.shared.pages import fill, in_a_process, table
 from streamdp import GaussianDP, Store
@@ -76,6 +83,56 @@ def measure(subjects: int, spends: int, commit: int, folder: Path) -> dict[str, 
     }
 
 
+SHARED_SECONDS, SHARED_COMMIT, SHARED_PEOPLE = 20.0, 2_000, 200_000
+
+
+def spend(url: str, number: int) -> int:
+    """Let a job spend for a while; return how many spends it has committed."""
+    rng, done = np.random.default_rng(number), 0
+    with Store(url, f"job-{number}", "", cap=GaussianDP(1000)) as store:
+        ledger = store.ledger
+        assert ledger is not None
+        until = time.monotonic() + SHARED_SECONDS
+        while time.monotonic() < until:
+            people = rng.integers(0, SHARED_PEOPLE, SHARED_COMMIT)
+            ledger.admit_many([f"{number}-person-{i}" for i in people], GaussianDP(0.1))
+            store.commit({}, {}, Counts())
+            done += SHARED_COMMIT
+    return done
+
+
+def shared(jobs: int) -> None:
+    """Print how many spends so many jobs commit in a second, and the share of their time in which they wait."""
+    from servers.postgres import Postgres
+
+    waits: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder, Postgres(folder) as server:
+        key = {"STREAMDP_SUBJECT_KEY": "0" * 64}
+        command = [sys.executable, "-m", "benchmarks.ledger", "--spend", server.url]
+        workers = [
+            subprocess.Popen([*command, str(i)], env=os.environ | key, stdout=subprocess.PIPE) for i in range(jobs)
+        ]
+        with create_engine(server.url.replace("postgresql", "postgresql+psycopg")).connect() as connection:
+            while any(worker.poll() is None for worker in workers):
+                for state, wait, event in connection.execute(text(_WAITS)):
+                    waits["transactions"] += state != "idle"
+                    waits["locks"] += wait == "Lock"
+                    waits[f"{event}"] += wait == "Lock"
+                connection.rollback()
+                time.sleep(0.005)
+        done = [int(worker.communicate()[0]) for worker in workers]
+    share = waits["locks"] / max(1, waits["transactions"])
+    which = ", ".join(f"{name} {n}" for name, n in waits.most_common() if name not in ("transactions", "locks") and n)
+    print(
+        f"{jobs} jobs: {sum(done) / SHARED_SECONDS:,.0f} spends/s; of {waits['transactions']:,} samples of open "
+        f"transactions {share:.1%} waited for a lock ({which or 'none'})"
+    )
+
+
+_WAITS = """SELECT state, wait_event_type, wait_event FROM pg_stat_activity
+    WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+
+
 def line(subjects: int, spends: int, commit: int, found: dict[str, float]) -> list[str]:
     cells = [f"{subjects:,}", f"{spends:,}", f"{commit:,}", f"{found['rate']:,.0f}", f"{found['slowest']:,.0f}"]
     cells += [f"{found['of_processor']:,.0f}", f"{found['memory']:.0f} MiB", f"{found['disk'] / found['subjects']:.0f}"]
@@ -86,7 +143,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ledger", description="Measure the ledger at scale.")
     parser.add_argument("--write", action="store_true", help=f"save the figures in {PAGE.name}")
     parser.add_argument("--one", nargs=3, type=int, metavar=("SUBJECTS", "SPENDS", "COMMIT"), help="one run, as JSON")
+    parser.add_argument("--shared", type=int, metavar="JOBS", help="so many jobs in one database of PostgreSQL")
+    parser.add_argument("--spend", nargs=2, metavar=("URL", "NUMBER"), help="one of these jobs")
     arguments = parser.parse_args()
+    if arguments.spend:
+        print(spend(arguments.spend[0], int(arguments.spend[1])))
+        return
+    if arguments.shared:
+        shared(arguments.shared)
+        return
     if arguments.one:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(measure(*arguments.one, Path(folder))))

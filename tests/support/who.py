@@ -31,6 +31,7 @@ from streamdp.config.definition import Definition
 from streamdp.config.trust import completed
 from streamdp.data.subjects import Dated, subject_bytes
 from streamdp.errors import StreamDPError
+from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.local_counts import CellReports
@@ -82,6 +83,7 @@ class Transcript:
     begun: int = 0
     told: float = 0.0  # the amount that the report which is made now is made for, a mu if it is `gdp`
     gdp: bool = False
+    asked: bool = False  # whether the answers that are given now are for a mu
     spent: Spent = field(default_factory=Spent)
     mixed: dict[int, tuple[Any, list[np.ndarray]]] = field(default_factory=dict)
 
@@ -262,7 +264,7 @@ class Transcript:
 
     def answered(self, real: Any) -> Any:
         def answer(mine: Validator, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
-            exact, normal = np.column_stack([scores, y]), isinstance(mine.plan.budget, GaussianDP)
+            exact, normal = np.column_stack([scores, y]), self.asked
 
             def measure(difference: np.ndarray) -> None:
                 for row, p in zip(difference, keep.tolist(), strict=True):
@@ -276,6 +278,13 @@ class Transcript:
                 mine.open, mine.progress, mine.known = copy.deepcopy(output)
 
         return answer
+
+    def asks(self, real: Any) -> Any:
+        def learn(mine: HeldOutStatistics, *given: Any) -> None:
+            self.asked = isinstance(mine._plan.budget or mine._budget, GaussianDP)
+            real(mine, *given)
+
+        return learn
 
     def one(self, normal: bool, difference: np.ndarray, spent: float) -> None:
         """Count a report, if it differs."""
@@ -300,6 +309,7 @@ class Transcript:
                 (Drawn, "learn", self.reports),
                 (CellReports, "learn", self.counted),
                 (Roots, "learn", self.counted),
+                (HeldOutStatistics, "learn", self.asks),
                 (Validator, "answer", self.answered),
             ]
             for owner, name, wrap in places:
