@@ -364,7 +364,7 @@ class Case:
 
 BUDGETS = {
     "nobody": ["eps=1", "mu=0.5"],
-    "process": ["mu=0.5", "eps=1,delta=1e-6"],
+    "process": ["mu=0.5", "mu=8", "eps=1,delta=1e-6"],  # with little noise, small batches hold people out
     "shuffler": ["eps=1,delta=1e-6"],
     "window": ["eps=40,delta=1e-3"],
 }
@@ -416,10 +416,12 @@ def case(seed: int) -> Case:
                 model["share"] = 1
             elif rng.random() < 0.6:
                 own = ANSWERS[type(parse_budget(model["budget"])).__name__]
-                share = float(rng.choice([0.2, 0.4]))
+                share = float(rng.choice([0.3, 0.5]))
                 settings["validation"] = {"budget": own} if rng.random() < 0.5 else {"share": share}
+                if trust in ("process", "shuffler") and "change" not in model:
+                    model["method"] = "sgd"  # which knows the place of the target from the first record on
         spend = parse_budget(model["budget"])
-        cap = limit(spend, float(rng.choice([1.0, 2.5, 6.0])), str(rng.choice(["own", "own", "mu", "approx"])))
+        cap = limit(spend, float(rng.choice([1.0, 2.5, 6.0, 12.0])), str(rng.choice(["own", "own", "mu", "approx"])))
         if rng.random() < 0.4:
             total = limit(spend, 8.0, type(parse_cap(cap)).__name__)
             cap += " per 1 day, late 3 days" + (f", total {total}" if rng.random() < 0.5 else "")
