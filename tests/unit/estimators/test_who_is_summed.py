@@ -231,7 +231,7 @@ def asks_people_of_a_window_who_are_learned(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, str]]] = [
     (charges_no_answers, {"validation": "budget"}),
-    (learns_what_has_answered_with_its_budget, {"trust": "nobody"}),
+    (learns_what_has_answered_with_its_budget, {"validation": "share"}),
     (draws_records_to_the_model_and_to_the_statistics, {"what": "both"}),
     (charges_the_usual_budget_for_each_report, {"own": "True"}),
     (ends_the_sums_of_a_release_after_it, {"what": "both"}),
