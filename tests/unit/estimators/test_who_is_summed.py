@@ -13,9 +13,8 @@ import pytest
 from streamdp.config import definition
 from streamdp.estimators import estimator
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
-from streamdp.learners.batches import Batches
+from streamdp.learners.drawn import Drawn
 from streamdp.learners.held import HeldPure
-from streamdp.learners.local_counts import CellReports
 from streamdp.learners.series import Series
 from streamdp.learners.side_statistics import SideStatistics, divided
 from streamdp.learners.sums import Pan
@@ -172,40 +171,18 @@ def charges_the_usual_budget_for_each_report(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledgers, "spend_numbers", lambda budget, amounts, n: real(budget, None, n))
 
 
-def ends_the_sums_of_a_release_after_it(patch: pytest.MonkeyPatch) -> None:
-    """An exception in between lets a person join the next release, whose side statistics it is in already."""
-
-    def finish(self: Batches) -> None:
-        records, sums = self.open.taken, self.open.sums
-        self.open.sums = {}
-        try:
-            total, probes = self._close(records), self.probes
-            self.discard()
-            self.move(total, self.batch_steps.closed(records), records, probes)
-            for one in sums.values():
-                one.close()
-        finally:
-            self.open.sums = sums
-
-    def wipe(self: Batches) -> None:
-        self.fast = self.probes = None
-        self.total[:] = 0
-
-    patch.setattr(Batches, "_finish", finish)
-    patch.setattr(Batches, "_wipe", wipe)
-
-
 def takes_no_charges_back_from_lanes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Loan, "settle", lambda self, keys, rows: None)
 
 
 def reports_twice(patch: pytest.MonkeyPatch) -> None:
-    real = CellReports.learn
+    real = Drawn.learn
 
-    def learn(self: CellReports, X: np.ndarray, words: np.ndarray) -> None:
-        real(self, np.concatenate([X, X]), np.concatenate([words, words]))
+    def learn(self: Drawn, *given: Any) -> None:
+        real(self, *given)
+        real(self, *given)
 
-    patch.setattr(CellReports, "learn", learn)
+    patch.setattr(Drawn, "learn", learn)
 
 
 def learns_those_who_are_held_out_of_a_batch(patch: pytest.MonkeyPatch) -> None:
@@ -234,7 +211,6 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, str]]] = [
     (learns_what_has_answered_with_its_budget, {"validation": "share"}),
     (draws_records_to_the_model_and_to_the_statistics, {"what": "both"}),
     (charges_the_usual_budget_for_each_report, {"own": "True"}),
-    (ends_the_sums_of_a_release_after_it, {"what": "both"}),
     (takes_no_charges_back_from_lanes, {"spark": "True"}),
     (reports_twice, {"trust": "nobody"}),
     (learns_those_who_are_held_out_of_a_batch, {"validation": "share"}),
