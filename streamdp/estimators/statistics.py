@@ -534,7 +534,7 @@ class Statistics(Estimator):
         return {f"{starts[window]:%Y-%m-%dT%H:%M:%SZ}": one for window, one in self.learner.windows.items()}
 
     @property
-    def estimated(self) -> Statistics:  # type: ignore[override]
+    def estimated(self) -> Statistics:
         """The statistics: this."""
         return self
 
