@@ -335,6 +335,11 @@ class Case:
         return Definition.model_validate(completed(self.settings)).build_estimator(ledger)
 
     @property
+    def holds_out(self) -> bool:
+        """Whether people may be held out of batches or windows."""
+        return "share" in self.settings.get("validation", {}) and self.settings["model"]["trust"] != "nobody"
+
+    @property
     def renews(self) -> bool:
         return " per " in self.cap
 
@@ -418,8 +423,11 @@ def case(seed: int) -> Case:
                 own = ANSWERS[type(parse_budget(model["budget"])).__name__]
                 share = float(rng.choice([0.3, 0.5]))
                 settings["validation"] = {"budget": own} if rng.random() < 0.5 else {"share": share}
-                if trust in ("process", "shuffler") and "change" not in model:
-                    model["method"] = "sgd"  # which knows the place of the target from the first record on
+                if trust == "process" and "share" in settings["validation"]:
+                    model.pop("change", None)  # AC-SA knows the place of the target from the first record on
+                    model |= {"method": "ac-sa", "budget": "mu=8", "batch_size": 30}
+                if trust == "window":
+                    model["window"] = 100
         spend = parse_budget(model["budget"])
         cap = limit(spend, float(rng.choice([1.0, 2.5, 6.0, 12.0])), str(rng.choice(["own", "own", "mu", "approx"])))
         if rng.random() < 0.4:
@@ -497,9 +505,9 @@ class Records:
 def run(given: Case) -> Outcome:
     """Run a case twice, and compare."""
     rng = np.random.default_rng([given.seed, 1])
-    n = int(rng.integers(60, 160))
+    n = int(rng.integers(60, 160)) * (4 if given.holds_out else 1)  # nobody is held out of few records
     who = rng.choice(PEOPLE, n, p=np.array([6, 4, 3, 1, 1, 1]) / 16)
-    who = np.where(rng.random(n) < rng.choice([0.0, 0.5]), np.arange(n) + PEOPLE, who)
+    who = np.where(rng.random(n) < (0.8 if given.holds_out else rng.choice([0.0, 0.5])), np.arange(n) + PEOPLE, who)
     days = np.sort(rng.integers(0, 3, n)) if rng.random() < 0.5 else rng.integers(0, 3, n)
     if given.every:
         days = np.sort(days)
