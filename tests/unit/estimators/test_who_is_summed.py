@@ -152,8 +152,14 @@ def charges_no_answers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Plan, "total", lambda self, budget: budget)
 
 
-def learns_what_has_answered_with_its_budget(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HeldOutStatistics, "own", True)
+def learns_records_again_that_were_asked(patch: pytest.MonkeyPatch) -> None:
+    real = HeldOutStatistics.learn
+
+    def learn(self: HeldOutStatistics, learner: Any, X: np.ndarray, y: np.ndarray, budget: Any, amounts: Any) -> None:
+        real(self, learner, X.copy(), y.copy(), budget, amounts)
+        learner.learn(X, y, budget, amounts)
+
+    patch.setattr(HeldOutStatistics, "learn", learn)
 
 
 def draws_records_to_the_model_and_to_the_statistics(patch: pytest.MonkeyPatch) -> None:
@@ -208,7 +214,7 @@ def asks_people_of_a_window_who_are_learned(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, str]]] = [
     (charges_no_answers, {"validation": "budget"}),
-    (learns_what_has_answered_with_its_budget, {"validation": "share"}),
+    (learns_records_again_that_were_asked, {"validation": "share"}),
     (draws_records_to_the_model_and_to_the_statistics, {"what": "both"}),
     (charges_the_usual_budget_for_each_report, {"own": "True"}),
     (takes_no_charges_back_from_lanes, {"spark": "True"}),
@@ -225,7 +231,7 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, str]]] = [
     (halves_the_noise_of_sums, {}),
     (halves_the_noise_of_windows, {"trust": "window"}),
     (halves_the_noise_of_exact_sums, {"trust": "window"}),
-    (halves_the_noise_of_probes, {"change": "follow"}),
+    (halves_the_noise_of_probes, {"change": "follow", "trust": "process"}),
     (ends_a_release_that_the_next_rows_have_joined, {"every": "True"}),
 ]
 """Each with the features of the cases in which it is looked for."""
