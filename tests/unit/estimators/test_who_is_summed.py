@@ -129,13 +129,6 @@ def halves_the_noise_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HeldPure, "__init__", init)
 
 
-def halves_the_noise_of_probes(patch: pytest.MonkeyPatch) -> None:
-    real = GridSum.scale_of_first
-    patch.setattr(
-        GridSum, "scale_of_first", lambda self, size, sensitivity, share: real(self, size, sensitivity, share) / 8
-    )
-
-
 def ends_a_release_that_the_next_rows_have_joined(patch: pytest.MonkeyPatch) -> None:
     real = Series.come_to
 
@@ -231,7 +224,6 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, str]]] = [
     (halves_the_noise_of_sums, {}),
     (halves_the_noise_of_windows, {"trust": "window"}),
     (halves_the_noise_of_exact_sums, {"trust": "window"}),
-    (halves_the_noise_of_probes, {"change": "follow", "trust": "process"}),
     (ends_a_release_that_the_next_rows_have_joined, {"every": "True"}),
 ]
 """Each with the features of the cases in which it is looked for."""
