@@ -95,7 +95,7 @@ def plan(
         typer.Option(min=1, help="The number of records, or people. Default: expected_records of the job."),
     ] = None,
 ) -> None:
-    """How many records a model needs, and whether it will beat a constant.
+    """How many records a model needs to beat a constant.
 
     The error is the distance of all weights, with scaled columns, from those of
     endless data; LDP learns them. A job is planned with its own estimator.

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
@@ -181,7 +181,7 @@ class Mixed(BatchSum):
 
 def laplace_deviations(z: float) -> float:
     """How many deviations of a Laplace law are exceeded as often as `z`, above 0, of a normal law."""
-    return float(-math.log(2 * ndtr(-z)) / math.sqrt(2))
+    return float(-math.log(2 * scipy.special.ndtr(-z)) / math.sqrt(2))
 
 
 class Sums(Learner):

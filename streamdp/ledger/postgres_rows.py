@@ -77,18 +77,21 @@ class SpendRows(Spends):
     def write(
         self, connection: Connection, keys: np.ndarray, rows: np.ndarray, before: np.ndarray, there: np.ndarray
     ) -> bool:
-        """See `Spends.write`. Sorted by subject, so that each page is visited once."""
+        """See `Spends.write`. Rows that are there come first, as in `read`: two writers must not wait in a circle.
+
+        Sorted by subject for the same reason, and so that each page is visited once.
+        """
         subjects, spends, kept = _hashes(keys), _packed(keys, rows), _kept(before)
         order = sorted(range(len(subjects)), key=subjects.__getitem__)
         known, new = [i for i in order if there[i]], [i for i in order if not there[i]]
         with connection.begin_nested() as attempt:
             written = 0
-            if new:
-                first = [subjects[i] for i in new], [spends[i] for i in new]
-                written += connection.exec_driver_sql(_INSERT, first).rowcount
             if known:
                 values = [subjects[i] for i in known], [spends[i] for i in known], [kept[i] for i in known]
                 written += connection.exec_driver_sql(_UPDATE, values).rowcount
+            if new:
+                first = [subjects[i] for i in new], [spends[i] for i in new]
+                written += connection.exec_driver_sql(_INSERT, first).rowcount
             if written < len(order):
                 attempt.rollback()
         return written == len(order)

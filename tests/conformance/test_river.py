@@ -80,7 +80,7 @@ SHUFFLE: dict[str, Callable[[], Any]] = {
     "shuffle quantile in batches": lambda: ShuffleRegressor(loss=Quantile(tau=0.9), batch_size=3, intercept=False),
     "shuffle logistic sgd": lambda: ShuffleClassifier(method="sgd", batch_size=7),
     "shuffle hinge": lambda: ShuffleClassifier(loss="hinge", horizon=100),
-    "shuffle multiclass in batches": lambda: ShuffleClassifier(classes=SEGMENTS, batch_size=5, strong_convexity=0.1),
+    "shuffle multiclass in batches": lambda: ShuffleClassifier(classes=SEGMENTS, batch_size=5),
 }
 USER: dict[str, Callable[[], Any]] = {
     "user huber": lambda: UserLevelLDPRegressor(),

@@ -115,7 +115,8 @@ def test_check_reads_some_messages_of_each_partition(
     (tmp_path / "job.yaml").write_text(text)
     code, out, err = quick("check", "job.yaml", bootstrap=broker.bootstrap)
     assert (code, err) == (3, "")
-    assert f"50 of 100 records fit the schema (50.0 %). The topic has about {N + 1}." in out
+    assert "50 of 100 records fit the schema (50.0 %)." in out
+    assert f"The topic has about {N + 1}." in " ".join(out.split())
     assert "'n': whole numbers that rise from record to record look like an id" in out
     assert "'age': whole" not in out
     assert "city: Lyon 50, Rome 0" in out

@@ -541,6 +541,7 @@ def test_what_is_right_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", streamdp.errors.CostWarning)
+        warnings.simplefilter("ignore", streamdp.errors.DoubtWarning)  # the data are few
         one = model(budget=PureDP(1))
         one.learn_many(FRAME, TARGETS)
         one.learn_one(ONE, 1.0)

@@ -172,7 +172,7 @@ def test_a_job_learns_predicts_and_exports_groups(tmp_path: Path) -> None:
     def run(*words: str, rows: str | None = None) -> str:
         ran = CliRunner().invoke(app, list(words), input=rows)
         assert ran.exit_code == 0, ran.output
-        return ran.output
+        return ran.stdout
 
     run("check", str(tmp_path / "job.yaml"))
     run("run", str(tmp_path / "job.yaml"))

@@ -142,7 +142,7 @@ def test_other_devices_take_raw_records_and_labels(name: str, labels: list[Any])
 
 
 ALL = [
-    (kind, {} if "Window" not in kind else {"window": 40})
+    (kind, {} if "Window" not in kind else {"window": 40, "method": "private-range"})
     for kind in ("LDPSGD", "LDPASGD", "PanPrivate", "Shuffle", "UserLevelLDP", "Windowed")
 ]
 

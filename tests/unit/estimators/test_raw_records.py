@@ -135,7 +135,8 @@ def test_weights_are_in_original_units_for_every_kind() -> None:
     assert model.predict_one(RAW) == pytest.approx(predicted)
     for kind in (PanPrivateClassifier, WindowedClassifier):
         other: Any = kind(
-            features=SCHEMA, **({"items_per_user": 1, "window": 100} if kind is WindowedClassifier else {})
+            features=SCHEMA,
+            **({"items_per_user": 1, "window": 100, "method": "private-range"} if kind is WindowedClassifier else {}),
         )
         other.learn_one(RAW, True, subject="ann")
         assert other.feature_names == ("age", "city=Lyon", "income")
@@ -318,7 +319,7 @@ def test_reports_of_devices_are_what_learn_one_does() -> None:
     [
         (PanPrivateClassifier, {}),
         (ShuffleClassifier, {}),
-        (WindowedClassifier, {"items_per_user": 2, "window": 50}),
+        (WindowedClassifier, {"items_per_user": 2, "window": 50, "method": "private-range"}),
         (UserLevelLDPClassifier, {"items_per_user": 2}),
     ],
 )

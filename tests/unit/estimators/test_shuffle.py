@@ -395,6 +395,6 @@ def test_regression_and_many_classes() -> None:
     regressor.learn_encoded(X, u + rng.normal(0, 0.3, len(X)))
     np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.15)
     classes = np.digitize(u, [-1.0, 1.0]).astype(float)
-    classifier = ShuffleClassifier(features=NAMES, classes=["low", "middle", "high"], horizon=len(X), seed=2)
+    classifier = ShuffleClassifier(features=NAMES, classes=["low", "middle", "high"], seed=2)
     classifier.learn_encoded(X, classes)
     assert np.mean(classifier.predict_encoded(X) == classes) > 0.75

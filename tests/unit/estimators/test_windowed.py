@@ -339,7 +339,7 @@ def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch
         gathering.take(np.array([[2.0], [3.0]]), np.ones(2), [b"cy", b"ann"], all_of)
     monkeypatch.undo()
     gathering.take(np.array([[4.0]]), np.ones(1), [b"dee"], all_of[:1])
-    X, _, sizes = gathering.close()
+    (X, _, sizes, _), _ = gathering.close()
     assert np.split(X[:, 0], np.cumsum(sizes)[:-1])[0].tolist() == [1.0, 3.0]
     assert sorted(map(tuple, np.split(X[:, 0], np.cumsum(sizes)[:-1]))) == [(1.0,), (1.0, 3.0), (2.0,), (4.0,)]
 
