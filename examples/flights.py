@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,7 @@ class WithoutPrivacy:
 
     probabilistic = False
     loss = None
+    learner = SimpleNamespace(n_released=1)
 
     def __init__(self, config: JobConfig, batches: list[Batch]) -> None:
         X, y = np.concatenate([b.X for b in batches]), np.concatenate([b.y for b in batches])
