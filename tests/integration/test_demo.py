@@ -9,8 +9,6 @@ import pytest
 
 from examples import flights
 
-pytestmark = pytest.mark.campaign
-
 
 def test_the_demo_runs_to_its_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
