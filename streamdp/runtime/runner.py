@@ -368,7 +368,7 @@ class Runner:
         if (part := self._lane.part()) is not None:
             self._first_records.check()
             check_finite(part.state)
-            self._write_letters(self._lane.letters[: self._lane.boundary_letters])
+            self._write_letters(self._lane.take_letters())
             snapshot = self._call(partial(self._write, part))
             self._lane.mark_committed(part)
             self._note_learned(part.counts)

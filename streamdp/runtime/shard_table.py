@@ -67,6 +67,12 @@ class Lane:
             return None
         return self.boundary._replace(waiting=total(self.counts) - total(self.boundary.counts))
 
+    def take_letters(self) -> list[DeadLetter]:
+        """The letters of the kept part, once: if its commit fails, they are found by the run that reads them again."""
+        taken, self.letters = self.letters[: self.boundary_letters], self.letters[self.boundary_letters :]
+        self.boundary_letters = 0
+        return taken
+
     def mark_committed(self, part: Part) -> int:
         """Note the commit of a part, and return how many records it added."""
         added = total(part.counts) - total(self.committed)

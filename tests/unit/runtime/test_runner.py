@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -41,6 +42,7 @@ from streamdp.serving.snapshots import combined, restore
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
+from tests.support.crashes import Crashed, crash
 from tests.support.crashing import Crash, Crashing
 from tests.support.memory import ABORT, BAD, END, MemorySource
 from tests.support.proxy import Proxy
@@ -611,6 +613,25 @@ def test_dead_letters_are_durable_before_their_records_are_committed(tmp_path: P
         publish=[publish],
     )
     assert [letter.position for letter in letters.written] == list(range(3, 40, 5))
+
+
+def test_dead_letters_of_a_commit_that_fails_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(n: int) -> None:
+        letters = DeadLetterFile(path)
+        try:
+            source = MemorySource(items(n, bad_every=5), ["a", "b"])
+            run(tmp_path / "a.db", source, commit_records=7, dead_letters=letters)
+        finally:
+            letters.close()
+
+    path = tmp_path / "letters.jsonl"
+    job(12)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit_parts", crash)
+        with pytest.raises(Crashed):
+            job(40)
+    job(40)
+    assert [json.loads(line)["position"] for line in path.read_text().splitlines()] == list(range(3, 40, 5))
 
 
 def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
