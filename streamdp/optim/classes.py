@@ -25,7 +25,7 @@ _STEP = 2.0  # the deviation of an intercept's prior
 _NEAR = 0.03  # of its deviation: the gradient of a least loss
 
 
-class Answer(NamedTuple):
+class ClassAnswer(NamedTuple):
     """Theta (K, q), and the ridge (K, q) that it was found with."""
 
     theta: np.ndarray
@@ -42,7 +42,7 @@ def _normal(columns: int) -> np.ndarray:
     return found
 
 
-class Classes:
+class ClassProblem:
     """The model of K `outputs`, for M (q, q) with noise of this variance on each entry; the last column is 1."""
 
     def __init__(self, moments: np.ndarray, variance: float, outputs: int) -> None:
@@ -86,8 +86,8 @@ class Classes:
         return np.ravel((chances * (1 - chances)).T @ self.rows**2) / len(self.rows)
 
     def answer(
-        self, wanted: np.ndarray, noise: float, records: float, last: np.ndarray, before: Answer | None
-    ) -> Answer:
+        self, wanted: np.ndarray, noise: float, records: float, last: np.ndarray, before: ClassAnswer | None
+    ) -> ClassAnswer:
         """Return the theta with the gradient that is `wanted` (d,), as far as noise and prior allow.
 
         That has noise of the variance `noise` on each coordinate, and records add their own, with `records` times the
@@ -106,7 +106,7 @@ class Classes:
         ridge = curved * np.column_stack([1 / np.maximum(kept, 1e-9) - 1, errors[:, -1] / _STEP**2])
         near = _NEAR * math.sqrt(float(np.min(errors * curved**2 / (curved + ridge))))
         theta = self._least(wanted, ridge, np.sqrt(curved + ridge), theta, last[:, -1], near)
-        return Answer(without_shift(np.ravel(theta), self.outputs).reshape(theta.shape), ridge)
+        return ClassAnswer(without_shift(np.ravel(theta), self.outputs).reshape(theta.shape), ridge)
 
     def _least(
         self,

@@ -25,7 +25,7 @@ import scipy
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.optim.batch_steps import Probes
-from streamdp.optim.classes import Classes
+from streamdp.optim.classes import ClassProblem
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber, Logistic
@@ -399,7 +399,7 @@ class Newton(Growing):
 
         That is in the present units. The way from its query point adds the noise of A and a share of the gradient, by
         which A changes on it. Without changes to follow, the average over all of the past is wanted: the share is 0.
-        With several classes, the query points are replaced by the gradients there of `Classes`, so that A is 1.
+        With several classes, the query points are replaced by the gradients there of `ClassProblem`, so that A is 1.
         """
         d, q, blocks = self.curvature.parameters, self.curvature.columns, state.blocks if blocks is None else blocks
         counts = np.maximum(blocks[:, change.WEIGHT], 1e-300)
@@ -597,12 +597,12 @@ class Newton(Growing):
         found[:q] = answer
         return found
 
-    def _classes(self, state: State) -> Classes:
+    def _classes(self, state: State) -> ClassProblem:
         """The model of several classes, by a state."""
-        return Classes(state.hessian(self.curvature.columns), state.variance, self.curvature.outputs)
+        return ClassProblem(state.hessian(self.curvature.columns), state.variance, self.curvature.outputs)
 
     def _solved_of_classes(self, state: State, point: np.ndarray) -> np.ndarray:
-        """As `_solved`: the answer of `Classes`."""
+        """As `_solved`: the answer of `ClassProblem`."""
         model, last, found = self._classes(state), point, None
         for _ in range(_PASSES):
             total = self._weighed(state, point).sum(axis=0)

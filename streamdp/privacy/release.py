@@ -39,7 +39,7 @@ Charge = Callable[[list[int], list[int], list[bool]], Sequence[bool]]
 Returns which of them fit their caps."""
 
 
-class Sum(Protocol):
+class SideSum(Protocol):
     """A sum with noise of its own, of records that are in a release."""
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Release:
         """(1,) the records that were added. Compiled loops count here."""
         self.held = 0
         """Further records that are held out, for what is released with the sum."""
-        self.sums: dict[str, Sum] = {}
+        self.sums: dict[str, SideSum] = {}
         """Further sums of its records, by name: they end with it, and what a record spends covers all."""
         self.close()
 

@@ -96,7 +96,7 @@ class WindowRecords:
         return len(sizes)
 
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
-        """As `window_moments.Columns.moments`."""
+        """As `window_moments.WindowColumns.moments`."""
         total = np.zeros(2 * len(columns))
         sizes = np.diff(self._starts)
         place = np.zeros(len(self._X))

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import softmax
 
 from streamdp import PanPrivateClassifier, ShuffleClassifier
-from streamdp.optim.classes import Classes
+from streamdp.optim.classes import ClassProblem
 
 K, Q = 4, 4
 
@@ -26,7 +26,7 @@ def drawn(n: int) -> np.ndarray:
 
 def test_the_rows_have_the_moments_and_the_gradient_is_that_of_the_loss() -> None:
     rows, theta = drawn(20_000), np.random.default_rng(2).normal(size=K * Q)
-    model = Classes(0.6 * moments(rows), 0.0, K)
+    model = ClassProblem(0.6 * moments(rows), 0.0, K)
     np.testing.assert_allclose(moments(model.rows), moments(rows), atol=1e-9)
     chances = softmax(rows @ theta.reshape(K, Q).T, axis=1)
     np.testing.assert_allclose(model.gradient(theta), 0.6 * np.ravel(chances.T @ rows) / len(rows), atol=0.01)
@@ -36,14 +36,14 @@ def test_without_noise_the_gradient_is_found_in_one_step_however_far() -> None:
     """A Newton step from 0 ends at half the way."""
     truth = 3 * np.random.default_rng(3).normal(size=(K, Q))
     truth -= truth.mean(axis=0)
-    model = Classes(moments(drawn(20_000)), 0.0, K)
+    model = ClassProblem(moments(drawn(20_000)), 0.0, K)
     found = model.answer(model.gradient(np.ravel(truth)), 1e-14, 1e-12, np.zeros(K * Q), None)
     found = model.answer(model.gradient(np.ravel(truth)), 1e-14, 1e-12, np.zeros(K * Q), found)
     np.testing.assert_allclose(found.theta, truth, rtol=0.02, atol=0.02)
 
 
 def test_what_noise_hides_stays_at_the_constant() -> None:
-    rng, model = np.random.default_rng(4), Classes(moments(drawn(20_000)), 0.0, K)
+    rng, model = np.random.default_rng(4), ClassProblem(moments(drawn(20_000)), 0.0, K)
     still = np.zeros(K * Q)
     for noise in (0.1, 1.0, 10.0):
         found = None
