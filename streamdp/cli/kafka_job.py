@@ -69,7 +69,8 @@ def run_worker(
         holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
         say_opened(store)
-        learned = any(snapshot.counts.learned for snapshot in Store.snapshots(config.store_path, config.job))
+        snapshots = _patiently(lambda: Store.snapshots(config.store_path, config.job))
+        learned = any(snapshot.counts.learned for snapshot in snapshots)
         warn_if_not_private(config.build_estimator(store.ledger))
         say_cheaper(config)
 

@@ -77,8 +77,6 @@ class Lane:
         """Note the commit of a part, and return how many records it added."""
         added = total(part.counts) - total(self.committed)
         self.committed, self.committed_position, self.noted = part.counts, part.position, part.waiting
-        del self.letters[: self.boundary_letters]
-        self.boundary_letters = 0
         return added
 
 
@@ -189,10 +187,10 @@ class ShardTable(dict[Shard, Lane]):
             check_finite(part.state)
         return parts
 
-    def letters(self, parts: Iterable[Shard]) -> dict[Shard, list[DeadLetter]]:
-        """The dead letters of parts, by shard; only those shards that have some."""
+    def take_letters(self, parts: Iterable[Shard]) -> dict[Shard, list[DeadLetter]]:
+        """The dead letters of parts, by shard, once; only those shards that have some."""
         lanes = ((shard, lane) for shard in parts if (lane := self.get(shard)) is not None)
-        return {shard: lane.letters[: lane.boundary_letters] for shard, lane in lanes if lane.boundary_letters}
+        return {shard: letters for shard, lane in lanes if (letters := lane.take_letters())}
 
     def mark_committed(self, parts: Mapping[Shard, Part]) -> int:
         """Note a commit, and return how many records it added. Shards that were dropped since are left out."""

@@ -397,7 +397,7 @@ class Worker:
         """Write the dead letters of parts; returns the parts with the place after them."""
         if self._dead_letters is None:
             return parts
-        if letters := self._shards.letters(parts):
+        if letters := self._shards.take_letters(parts):
             call(partial(self._store.check_claims, letters))  # else their owner writes them too
             for shard, found in letters.items():
                 self._dead_letters.write(found, shard)
