@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, REFUSED, Answered, Call, CallRecords, Flaw
+from connectors.httpcall import DEAD, ELSEWHERE, LEARNED, LEFT_OUT, REFUSED, Answered, Call, CallRecords, Flaw
 from streamdp.data.records import Batch, DeadLetter, Position, Source, by_position, check_poll
 from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceUnavailableError
 
-_OUTCOMES = {LEARNED: "learned", REFUSED: "refused"}
+_OUTCOMES = {LEARNED: "learned", REFUSED: "refused", LEFT_OUT: "left_out"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = Flaw("known")
 _GATHER_S, _MANY = 0.005, 1000
@@ -189,8 +189,8 @@ class HTTPSource(Source):
             outcomes[letter.position - start] = DEAD
             calls[c].reasons[letter.position - start - edges[c]] = {"reason": letter.reason} | column
 
-        def answer_callers(admitted: np.ndarray | None) -> None:
-            outcomes[batch.positions - start] = LEARNED if admitted is None else np.where(admitted, LEARNED, REFUSED)
+        def answer_callers(outcome: np.ndarray | None) -> None:
+            outcomes[batch.positions - start] = LEARNED if outcome is None else LEARNED + outcome
 
         return replace(batch, dead=dead, position=self.position, on_learned=answer_callers)
 

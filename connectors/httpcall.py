@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-LEARNED, REFUSED, DEAD = 1, 2, 3
+LEARNED, REFUSED, LEFT_OUT, DEAD = 1, 2, 3, 4
 """What becomes of a record, in `Call.outcomes`; 0: nothing yet."""
 
 ELSEWHERE = "elsewhere"
@@ -40,7 +40,7 @@ class Answered(NamedTuple):
     """The answer to a call or to a record with an id, as `streamdp.store.answers` keeps it."""
 
     digest: bytes  # of the body
-    answer: Any  # of a call as JSON, of a record as `learned` or `refused`
+    answer: Any  # of a call as JSON, of a record as `learned`, `refused` or `left_out`
 
 
 @dataclass(eq=False, slots=True)
@@ -73,6 +73,7 @@ class Call:
             "version": version,
             "learned": outcomes.count(LEARNED),
             "refused": outcomes.count(REFUSED),
+            "left_out": outcomes.count(LEFT_OUT),
             "dead": [{"index": i, **self.reasons[i]} for i in sorted(self.reasons)],
         }
         return Answered(self.digest, document)

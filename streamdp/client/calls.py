@@ -76,8 +76,8 @@ class Client(AbstractContextManager["Client"]):
         prediction. Those of a job with statistics have no `y`. `key` is the idempotency key: give one if this program
         may repeat the call after a crash. None: a new one.
 
-        Returns `version`, `learned`, `refused`, and `dead`: index and reason of each record that does not fit. Raises
-        `ServiceError`.
+        Returns `version`, `learned`, `refused`, `left_out`, and `dead`: index and reason of each record that does not
+        fit. Raises `ServiceError`.
         """
         return self._json("POST", job, "/learn", {"records": list(records)}, key or uuid.uuid4().hex)
 

@@ -134,9 +134,9 @@ class Batch:
     budget; None if the schema has none. `dead` are the records of the same stretch of the source that could not be
     decoded. `timestamps` (n,) int64 say when the source got each record, in milliseconds since 1970 (UTC); None if it
     does not know. `reports` are n reports of devices in place of the records, with X (n, 0); None for records.
-    `on_learned` is called after the n records were learned, with the mask (n,) of those that were admitted, or None for
-    all. `times` (n,) float64 are the declared times of the records in seconds since 1970 (UTC); None if the schema has
-    none.
+    `on_learned` is called after the n records were learned, with what became of each, (n,) as
+    `Estimator.learn_encoded` returns it. `times` (n,) float64 are the declared times of the records in seconds since
+    1970 (UTC); None if the schema has none.
     """
 
     features: tuple[str, ...]

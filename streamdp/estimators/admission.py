@@ -114,15 +114,14 @@ class Admission:
         return people if self.ledger is None else self.ledger.prepare(people)
 
     def join(self, release: Release, found: Any) -> np.ndarray:
-        """Let records that were `found`, or a slice of them, join a release; return the mask (n,) of those in it.
+        """Let records that were `found`, or a slice of them, join a release; return what became of each, (n,).
 
-        The others are counted.
+        Those that are not in it are counted. See `privacy.release` for the values.
         """
         outcome = release.join(found) if self.ledger is None else self.ledger.join(release, found)
         self.refused += int(np.count_nonzero(outcome == REFUSED))
         self.left_out += int(np.count_nonzero(outcome == LEFT_OUT))
-        joined: np.ndarray = outcome == JOINED
-        return joined
+        return outcome
 
     def admit(
         self,
@@ -138,11 +137,11 @@ class Admission:
         """Admit, count and learn clean rows X (n, p), y (n,) whose budgets are allowed.
 
         They `spend` this, or `amounts` (n,) of its kind; `own`: the budget that a record brings.
-        `learn` is as `Learner.learn`. Returns the mask (n,) of those that were learned, or None for all.
+        `learn` is as `Learner.learn`. Returns what became of each, (n,) as `join`, or None if all were learned.
         """
 
-        def take(part: slice, mask: np.ndarray | None = None) -> None:
-            rows = part if mask is None or mask.all() else np.flatnonzero(mask) + part.start
+        def take(part: slice, outcome: np.ndarray | None = None) -> None:
+            rows = part if outcome is None or not outcome.any() else np.flatnonzero(outcome == JOINED) + part.start
             if len(taken := X[rows]):
                 each = None if amounts is None else amounts[rows]
                 self.count(learner, spend if each is None else with_amount(spend, float(each.max())))
@@ -155,15 +154,16 @@ class Admission:
         if learner.open is None:  # each record is a release of its own
             fits: np.ndarray = self.ledger.admit_many(subjects, spend, amounts)
             self.refused += int(np.count_nonzero(~fits))
-            take(slice(0, n), fits)
-            return None if fits.all() else fits
-        found, fits = self.prepare(subjects_bytes(subjects)), np.zeros(n, dtype=bool)
+            outcome = np.where(fits, JOINED, REFUSED)
+            take(slice(0, n), outcome)
+            return outcome if outcome.any() else None
+        found, outcome = self.prepare(subjects_bytes(subjects)), np.zeros(n, dtype=np.uint8)
         while done < n:
             part = slice(done, done + learner.come_to(y[done:]))
-            done, fits[part] = part.stop, self.join(learner.open, found[part])
-            take(part, fits[part])
+            done, outcome[part] = part.stop, self.join(learner.open, found[part])
+            take(part, outcome[part])
             learner.end_full()  # a batch ends also if it has read enough records that are not in it
-        return None if fits.all() else fits
+        return outcome if outcome.any() else None
 
     # -- spends ------------------------------------------------------------------------------------------------------
 

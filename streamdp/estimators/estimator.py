@@ -67,6 +67,7 @@ from streamdp.privacy.guarantees import (
     amount,
     parse_budget,
 )
+from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED
 from streamdp.privacy.statement import statement
 from streamdp.reading.change import about
 from streamdp.reading.doubts import ON_BORDER, of_model
@@ -492,7 +493,8 @@ class Estimator(river_base.Estimator):
         """
         warn_if_repeated(self, X, y)
         with self.learner.rng.lock:
-            return self._learn_rows(self._raw_rows(X), self._encode_targets(y), budgets, subjects)
+            outcome = self._learn_rows(self._raw_rows(X), self._encode_targets(y), budgets, subjects)
+        return None if outcome is None else outcome == JOINED
 
     def learn_encoded(
         self,
@@ -516,7 +518,8 @@ class Estimator(river_base.Estimator):
         subjects
             n subjects for the ledger, or None without one.
 
-        Returns the (n,) mask of the records that were learned if any was refused, else None.
+        Returns what became of each record, (n,): 0 if it was learned, 1 if it was refused, 2 if it was left out
+        (`privacy.release`); None if all were learned.
         Raises `SchemaError` for wrong shapes, values that are not finite and, if there is a ledger, records without a
         subject, before anything is learned or spent.
         """
@@ -564,7 +567,7 @@ class Estimator(river_base.Estimator):
         amounts: np.ndarray | None,
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
-        """Check, admit, count and learn rows; return the mask (n,) of those that were learned, or None for all."""
+        """Check, admit, count and learn rows; return as `learn_encoded`."""
         self.learner.check_learning()
         self._check_rows(X, y)
         if amounts is None:
@@ -580,12 +583,12 @@ class Estimator(river_base.Estimator):
         if kept.all():
             return self._learn_allowed(X, y, amounts, subjects)
         mine = None if subjects is None else [subjects[i] for i in np.flatnonzero(kept).tolist()]
+        outcome = np.where(allowed, LEFT_OUT, REFUSED)
         learned = self._learn_allowed(X[kept], y[kept], None if amounts is None else amounts[kept], mine)
         self.n_refused += int(np.count_nonzero(~allowed))
         self.n_left_out += int(np.count_nonzero(allowed & ~kept))
-        if learned is not None:
-            kept[kept] = learned
-        return kept
+        outcome[kept] = JOINED if learned is None else learned
+        return outcome
 
     def _learn_allowed(
         self,

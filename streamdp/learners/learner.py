@@ -49,9 +49,9 @@ class People(Protocol):
         """Do what may fail, before anything of records of `people` is learned or spent; return what `join` takes."""
 
     def join(self, release: Release, found: Any) -> np.ndarray:
-        """Let records that were `found`, or a slice of them, join a release; the mask (n,) of those in it.
+        """Let records that were `found`, or a slice of them, join a release; what became of each, (n,).
 
-        The others are counted here.
+        Those that are not in it are counted here. See `privacy.release` for the values.
         """
 
     def users(self, people: Sequence[bytes | None]) -> tuple[list[tuple[bytes, int] | None], np.ndarray | None]:
@@ -380,7 +380,8 @@ class Collector(Learner):
     ) -> np.ndarray | None:
         """Take clean rows X (n, p), y (n,) of n `people`, each None a subject of its own.
 
-        Return the mask (n,) of those that were taken, or None for all. `admission` is asked before rows are taken.
+        Return what became of each, (n,) as `People.join`, or None if all were taken. `admission` is asked before rows
+        are taken.
         """
 
 

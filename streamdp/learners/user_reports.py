@@ -37,6 +37,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.mechanisms.response import respond
+from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
 from streamdp.reading.change import follows
 from streamdp.scaling.search import UnitSearch
@@ -280,7 +281,7 @@ class UserReports(Collector):
             begin = part.stop
         if self.people.late:
             self.close()
-        return admitted
+        return None if admitted is None else np.where(admitted, JOINED, REFUSED)
 
     def close(self) -> None:
         self._report(self.people.close())

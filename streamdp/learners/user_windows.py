@@ -36,7 +36,7 @@ from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
-from streamdp.privacy.release import Release
+from streamdp.privacy.release import JOINED, Release
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.reading.batch_intervals import WINDOWS, StepEstimates
 from streamdp.reading.change import follows
@@ -253,10 +253,11 @@ class Windows(Collector):
     def gather(
         self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
     ) -> np.ndarray | None:
-        done, taken, found = 0, np.zeros(len(X), dtype=bool), admission.prepare(people)
+        done, outcome, found = 0, np.zeros(len(X), dtype=np.uint8), admission.prepare(people)
         while done < len(X):
             part = slice(done, done + self.gathered.room)
-            taken[part] = joined = admission.join(self.gathered.release, found[part])
+            outcome[part] = admission.join(self.gathered.release, found[part])
+            joined = outcome[part] == JOINED
             if learned := int(np.count_nonzero(joined)):
                 admission.count()
             self.seen[0] += learned
@@ -264,7 +265,7 @@ class Windows(Collector):
             done = part.stop
             if self.pending and self.gathered.room == self.gathered.window:
                 self.close()
-        return None if taken.all() else taken
+        return outcome if outcome.any() else None
 
     # -- releasing ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 from streamdp.data.records import Batch
 from streamdp.data.subjects import Dated
 from streamdp.errors import ConfigError
+from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.store.snapshot import Counts
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
         if subjects is not None and batch.times is not None:
             subjects = [Dated(subject, time) for subject, time in zip(subjects, batch.times.tolist(), strict=True)]
         if batch.reports is None:
-            admitted = estimator.learn_encoded(batch.X, batch.y, batch.budgets, subjects)
+            outcome = estimator.learn_encoded(batch.X, batch.y, batch.budgets, subjects)
         else:
-            admitted = _absorb(estimator, batch)
+            outcome = _absorb(estimator, batch)
         if batch.on_learned is not None:
-            batch.on_learned(admitted)
+            batch.on_learned(outcome)
     return Counts(
         counts.learned + estimator.n_seen - seen,
         counts.refused + estimator.n_refused - refused,
@@ -46,14 +47,14 @@ def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
 
 
 def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
-    """Absorb the reports of a batch. Returns the mask of those that were admitted."""
+    """Absorb the reports of a batch. Returns what became of each, (n,)."""
     assert batch.reports is not None
-    admitted = np.ones(len(batch), dtype=bool)
+    outcome = np.zeros(len(batch), dtype=np.uint8)
     for i, report in enumerate(batch.reports):
         refused = estimator.n_refused
         estimator.absorb(report, subject=None if batch.subjects is None else batch.subjects[i])
-        admitted[i] = estimator.n_refused == refused
-    return admitted
+        outcome[i] = JOINED if estimator.n_refused == refused else REFUSED
+    return outcome
 
 
 def check_finite(state: Mapping[str, Any]) -> None:

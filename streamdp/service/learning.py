@@ -51,7 +51,7 @@ def learning_job(request: Request, job: str, scope: str) -> LearningJob:
 
 def nothing(job: LearningJob) -> Response:
     """The answer to a call without records or reports."""
-    return documents.answer({"version": job.snapshot.seq, "learned": 0, "refused": 0, "dead": []})
+    return documents.answer({"version": job.snapshot.seq, "learned": 0, "refused": 0, "left_out": 0, "dead": []})
 
 
 def idempotency_key(request: Request) -> str | None:

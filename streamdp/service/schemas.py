@@ -128,6 +128,7 @@ class LearnAnswer(BaseModel):
     version: int
     learned: int
     refused: int
+    left_out: int = Field(description="Records below their cap that are not in a release: it has others of the person.")
     dead: list[DeadLetterAnswer]
 
 

@@ -18,6 +18,7 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, NotAtBoundaryError, StoreError
 from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.release import JOINED
 from tests.support.sizes import some
 from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
@@ -112,8 +113,8 @@ def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int
             masks = []
             if whole:
                 for part in (slice(0, 250), slice(250, 251), slice(251, 600)):
-                    mask = learner.learn_encoded(X[part], y[part], subjects=subjects[part])
-                    masks.append(np.ones(len(X[part]), dtype=bool) if mask is None else mask)
+                    outcome = learner.learn_encoded(X[part], y[part], subjects=subjects[part])
+                    masks.append(np.ones(len(X[part]), dtype=bool) if outcome is None else outcome == JOINED)
             else:
                 for x, t, who in zip(X, y, subjects, strict=True):
                     refused = learner.n_refused
@@ -136,9 +137,9 @@ def test_the_ledger_counts_reports_and_not_records() -> None:
     X, y, _ = data(1, 40)
     with Ledger("eps=2,delta=1e-5") as ledger:
         learner = model(items_per_user=4, ledger=ledger)
-        learned = learner.learn_encoded(X, y, subjects=["a"] * 20 + ["b"] * 6 + ["a"] * 14)
-        assert learned is not None
-        assert np.flatnonzero(learned).tolist() == [*range(8), *range(20, 26)]
+        outcome = learner.learn_encoded(X, y, subjects=["a"] * 20 + ["b"] * 6 + ["a"] * 14)
+        assert outcome is not None
+        assert np.flatnonzero(outcome == JOINED).tolist() == [*range(8), *range(20, 26)]
         assert (learner.n_users, learner.n_seen, learner.n_refused) == (3, 14, 26)
         assert [ledger.spent(who).epsilon for who in "ab"] == [2.0, 2.0]  # b's second report has begun
         assert "would pass eps=2" in learner.statement()

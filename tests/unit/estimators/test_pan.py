@@ -37,6 +37,7 @@ from streamdp.optim.planned import FIRST_EPOCH
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED
 from tests.support.audit import mu_lower_bound
 from tests.support.proximal import prox
 from tests.support.sizes import some
@@ -655,14 +656,15 @@ def test_a_column_of_budgets() -> None:
     X, y = stream(model, n)
     budgets = rng.choice([0.3, 0.999, 1.0, 2.0, np.nan], n)
     subjects = [f"p{p}" for p in np.arange(n) % 80]  # no subject twice within a batch
-    mask = model.learn_encoded(X, y, budgets, subjects)
+    outcome = model.learn_encoded(X, y, budgets, subjects)
     spent: dict[str, int] = {}
     expected = []
     for budget, subject in zip(budgets, subjects, strict=True):
         fits = not budget < 1 and spent.get(subject, 0) < 4  # 4 records of mu=1 are mu=2
         spent[subject] = spent.get(subject, 0) + fits
         expected.append(fits)
-    assert mask is not None
+    assert outcome is not None
+    mask = outcome == JOINED
     assert mask.tolist() == expected
     assert 50 < sum(expected) == model.n_seen
     assert model.n_refused == n - model.n_seen
@@ -681,7 +683,7 @@ def test_budgets_that_all_allow_enough_change_nothing() -> None:
     assert np.array_equal(one.learner.batch_steps.sequence.points, other.learner.batch_steps.sequence.points)
     none = one.learn_encoded(X, y, np.full(25, 0.5))
     assert none is not None
-    assert not none.any()
+    assert (none == REFUSED).all()
     assert (one.n_seen, one.n_refused) == (25, 25)
 
 
@@ -697,10 +699,10 @@ def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
         assert (one.n_seen, one.n_refused, one.n_left_out, ledger.spent("ann").records) == (1, 0, 5, 1)
         rows = np.ones((9, 3))
         people = ["bob", "ann", "bob", "dan", "eve", "ann", "ann", "cid", subject]
-        mask = many.learn_encoded(rows, np.ones(9), subjects=people)
-        assert mask is not None
+        outcome = many.learn_encoded(rows, np.ones(9), subjects=people)
+        assert outcome is not None
         # bob, ann, dan and eve: the batch is full, and the next one begins with ann
-        assert mask.tolist() == [True, True, False, True, True, True, False, True, False]
+        assert np.flatnonzero(outcome == LEFT_OUT).tolist() == [2, 6, 8]
         assert (many.n_seen, many.n_refused, many.n_left_out, ledger.spent("ann").records) == (6, 0, 3, 3)
         many.close_batch()
         many.learn_one(x, 1.0, subject=subject)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDClassifier, LDPSGDRegressor, Ledger, PureDP
+from streamdp.privacy.release import JOINED, REFUSED
 
 X = np.linspace(-1, 1, 12).reshape(6, 2)
 Y = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
@@ -49,7 +50,7 @@ def test_a_record_over_the_cap_moves_nothing(kind: Any, budget: Any) -> None:
 
 def test_refused_rows_move_nothing(kind: Any) -> None:
     model = made(kind, ledger=Ledger(CAP))
-    assert np.array_equal(model.learn_encoded(X, Y, subjects=PEOPLE), LEARNED)
+    assert np.array_equal(model.learn_encoded(X, Y, subjects=PEOPLE), np.where(LEARNED, JOINED, REFUSED))
     assert (model.n_seen, model.n_refused) == (5, 1)
     assert np.array_equal(model.theta, only(kind).theta)
 
@@ -59,7 +60,8 @@ def test_amounts_of_refused_rows_go_with_them(kind: Any) -> None:
     amounts = np.array([1.5, 0.25, 1.0, 0.5, 2.0, 0.25])
     learned = np.array([True, True, False, True, True, True])
     model, other = made(kind, ledger=Ledger(CAP)), made(kind)
-    assert np.array_equal(model.learn_encoded(X, Y, budgets=amounts, subjects=PEOPLE), learned)
+    outcome = model.learn_encoded(X, Y, budgets=amounts, subjects=PEOPLE)
+    assert np.array_equal(outcome, np.where(learned, JOINED, REFUSED))
     other.learn_encoded(X[learned], Y[learned], budgets=amounts[learned])
     assert np.array_equal(model.theta, other.theta)
 

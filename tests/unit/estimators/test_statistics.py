@@ -21,6 +21,7 @@ from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, V
 from streamdp.learners.local_counts import CellReports, Oracle
 from streamdp.learners.ranks import distances, weights
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.release import JOINED, REFUSED
 
 FEATURES = {"charge": (0, 100), "region": ["north", "south", "west"], "age": (18, 65)}
 DECLARED: dict[str, dict[str, Any]] = {
@@ -777,8 +778,8 @@ def test_a_cap_in_mu_counts_records_that_share_a_window_with_a_pure_epsilon_as_o
     with streamdp.Ledger(cap) as ledger:
         model = of("window", budget="eps=0.1", ledger=ledger, every=every)
         X, subjects = np.zeros((101, 4)), ["bert", *["anna"] * 100]
-        found = np.flatnonzero(model.learn_encoded(X, np.ones(101), subjects=subjects))
-        assert found.tolist() == list(range(1 + most))
+        outcome = model.learn_encoded(X, np.ones(101), subjects=subjects)
+        assert outcome.tolist() == [JOINED] * (1 + most) + [REFUSED] * (100 - most)
         model.learn_one(people(1).to_dict("records")[0], 1.0, subject="anna")
         assert (model.n_seen, model.n_refused, model.n_left_out) == (1 + most, 101 - most, 0)
     with streamdp.Ledger("eps=100") as ledger:

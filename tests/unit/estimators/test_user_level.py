@@ -28,6 +28,7 @@ from streamdp.estimators.user.randomizer import averages
 from streamdp.optim.losses import Huber, Loss
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.release import JOINED, REFUSED
 from tests.support.audit import epsilon_lower_bound
 from tests.support.states import buffer_of
 from tests.support.user_model import NAMES, SECRET, WEIGHTS, data, mean_gradient, model, row, silent
@@ -406,9 +407,9 @@ def test_records_that_allow_less_are_refused_and_nothing_is_known_before_feature
     learner = model(items_per_user=4)
     learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(0.5, 1e-6), subject="u")
     learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(2.0, 1e-6), subject="u")
-    allowed = learner.learn_encoded([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
-    assert allowed is not None
-    assert allowed.tolist() == [False, True, True]
+    outcome = learner.learn_encoded([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
+    assert outcome is not None
+    assert outcome.tolist() == [REFUSED, JOINED, JOINED]
     assert (learner.n_seen, learner.n_refused, learner.learner.people.held) == (3, 2, 3)
     unknown = UserLevelLDPClassifier()
     for act in (unknown.state_dict, lambda: unknown.randomizer, lambda: unknown.batch, lambda: unknown.theta):

@@ -26,6 +26,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.validation.quality import BETTER, UNKNOWN
 
 SHARE, BUDGET = {"share": 0.25}, {"budget": "eps=1"}
@@ -85,9 +86,9 @@ def test_with_a_budget_the_guarantee_and_the_cap_count_both() -> None:
     X, y = records(6)
     ledger = Ledger("eps=4")
     model = classifier({"budget": "eps=0.5"}, ledger=ledger)
-    mask = model.learn_encoded(X, y, subjects=["p"] * 6)
-    assert mask is not None
-    assert mask.tolist() == [True, True, False, False, False, False]
+    outcome = model.learn_encoded(X, y, subjects=["p"] * 6)
+    assert outcome is not None
+    assert outcome.tolist() == [JOINED] * 2 + [REFUSED] * 4
     model.learn_one({"a": 0, "b": 1}, True, subject="q")
     model.learn_one({"a": 0, "b": 1}, True, subject="q")
     model.learn_one({"a": 0, "b": 1}, True, subject="q")

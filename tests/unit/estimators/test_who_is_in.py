@@ -23,6 +23,7 @@ from streamdp.data.subjects import Dated
 from streamdp.errors import StreamDPError
 from streamdp.learners import series
 from streamdp.learners.sums import Pan
+from streamdp.privacy.release import JOINED, LEFT_OUT
 from tests.support.plain_method import Plain
 
 NOW, DAY = 1.7e9, 86_400
@@ -171,9 +172,9 @@ def test_a_row_of_a_window_of_time_that_is_over_is_left_out_and_not_charged(
         first = first or model.learner.windows[5]
     if many:
         times = np.array([4.0, 3.0, 6.0]) * DAY
-        mask = model.learn_encoded(np.zeros((3, 1)), times, None, ["late", "later", "ann"])
-        assert mask is not None
-        assert mask.tolist() == [False, False, True]
+        outcome = model.learn_encoded(np.zeros((3, 1)), times, None, ["late", "later", "ann"])
+        assert outcome is not None
+        assert outcome.tolist() == [LEFT_OUT, LEFT_OUT, JOINED]
     else:
         for person, day in (("late", 4), ("later", 3), ("ann", 6)):
             model.learn_one({"a": 0.5}, day * DAY, subject=person)

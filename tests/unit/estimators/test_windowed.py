@@ -17,6 +17,7 @@ from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, Schema
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
 from streamdp.privacy import release
+from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Rng, WindowResult
 from tests.support.intruder import walk
@@ -75,8 +76,8 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
     rng, done, masks = np.random.default_rng(1), 0, []
     while done < len(X):
         part = slice(done, done + int(rng.integers(1, 23)))
-        mask = learner.learn_encoded(X[part], y[part], subjects=subjects[part])
-        masks.extend([True] * len(X[part]) if mask is None else mask.tolist())
+        outcome = learner.learn_encoded(X[part], y[part], subjects=subjects[part])
+        masks.extend([True] * len(X[part]) if outcome is None else (outcome == JOINED).tolist())
         done = part.stop
     windows, taken = replay(subjects, window, items, least)
     assert masks == taken
@@ -179,9 +180,9 @@ def test_nothing_is_taken_where_the_ledger_raises() -> None:
 def test_a_record_that_allows_less_is_refused() -> None:
     learner = made()
     learner.learn_one({"a": 1.0}, 1.0, budget="eps=0.5,delta=1e-6")
-    mask = learner.learn_encoded(np.ones((2, 2)), np.ones(2), np.array([0.5, 2.0]), subjects=["ann", "bob"])
-    assert mask is not None
-    assert mask.tolist() == [False, True]
+    outcome = learner.learn_encoded(np.ones((2, 2)), np.ones(2), np.array([0.5, 2.0]), subjects=["ann", "bob"])
+    assert outcome is not None
+    assert outcome.tolist() == [REFUSED, JOINED]
     assert (learner.n_seen, learner.n_refused) == (1, 2)
     with pytest.raises(BudgetError):
         learner.learn_one({"a": 1.0}, 1.0, budget="eps=1")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from streamdp import LDPSGDRegressor, Ledger, Store
+from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.store.operator import set_cap
 from streamdp.store.snapshot import Counts
 from tests.support.kept import kept
@@ -232,6 +233,6 @@ def test_late_records_of_an_open_user_or_window_are_refused() -> None:
             one.learn_one({"a": 0.5}, 0.5, subject=Dated("ann", time))
             assert (one.n_seen > before) is learned
         people = [Dated("ann", now - 90_000), Dated("bob", now - 90_000), Dated("bob", now), Dated("ann", now)]
-        mask = one.learn_encoded(np.zeros((4, 1)), np.zeros(4), None, people)
-        assert mask.tolist() == [False, False, True, True]
+        outcome = one.learn_encoded(np.zeros((4, 1)), np.zeros(4), None, people)
+        assert outcome.tolist() == [REFUSED, REFUSED, JOINED, JOINED]
         assert one.n_refused == 4

@@ -48,11 +48,11 @@ def test_an_answer_comes_after_the_commit_and_the_model_shows_it(tmp_path: Path)
     with client(job(tmp_path)) as http:
         answer = learn(http, [record(i) for i in range(300)])
         LearnAnswer.model_validate(answer.json())
-        assert answer.json() == {"version": 1, "learned": 300, "refused": 0, "dead": []}
+        assert answer.json() == {"version": 1, "learned": 300, "refused": 0, "left_out": 0, "dead": []}
         assert stored(tmp_path) == (300, 0, 0)
         found = http.get("/v1/models/late").json()
         assert (found["version"], found["learned"], found["guarantee"]["epsilon"]) == (1, 300, 1.0)
-        assert learn(http, []).json() == {"version": 1, "learned": 0, "refused": 0, "dead": []}
+        assert learn(http, []).json() == {"version": 1, "learned": 0, "refused": 0, "left_out": 0, "dead": []}
     with client(job(tmp_path)) as http:  # it goes on from there
         assert learn(http, [record(1, subject="new")]).json()["version"] == 2
     assert stored(tmp_path) == (301, 0, 0)
@@ -81,6 +81,7 @@ def test_dead_and_refused_records_are_told_apart(tmp_path: Path) -> None:
         "version": 1,
         "learned": 5,  # the cap is eps=5
         "refused": len(bad) - 5,
+        "left_out": 0,
         "dead": [
             {"index": 2 * i, "reason": reason} | ({} if column is None else {"column": column})
             for i, (_, reason, column) in enumerate(bad)
@@ -151,6 +152,16 @@ def test_a_malformed_call_is_refused_as_a_whole(tmp_path: Path) -> None:
             assert SECRET not in answer.text
             assert (answer.status_code, answer.json().get("index")) == (status, 1 if status == 422 else None), bad[:99]
         assert learn(http, [record(1)]).json()["learned"] == 1
+    assert stored(tmp_path) == (1, 0, 0)
+
+
+def test_a_record_of_a_person_who_is_in_the_batch_is_left_out_and_not_refused(tmp_path: Path) -> None:
+    model = {"estimator": "PanPrivateClassifier", "budget": "mu=1"}
+    ann = [record(i, subject="ann", id=str(i)) for i in range(2)]
+    with client(job(tmp_path, model=model, cap="mu=100")) as http:
+        answers = [learn(http, ann, key).json() for key in ("first", "other")]
+    expected = {"learned": 1, "refused": 0, "left_out": 1, "dead": []}
+    assert [{name: answer[name] for name in expected} for answer in answers] == [expected] * 2
     assert stored(tmp_path) == (1, 0, 0)
 
 
@@ -265,7 +276,7 @@ def test_a_failed_commit_is_told_and_a_retry_counts_once(tmp_path: Path) -> None
         assert stored(tmp_path) == (1, 0, 0)
         while (answer := learn(http, [record(1)], "k")).status_code == 503:
             pass
-        assert answer.json() == {"version": 2, "learned": 1, "refused": 0, "dead": []}
+        assert answer.json() == {"version": 2, "learned": 1, "refused": 0, "left_out": 0, "dead": []}
     assert stored(tmp_path) == (2, 0, 0)
 
 
@@ -480,6 +491,7 @@ def test_a_service_learns_statistics_from_records(trust: str, tmp_path: Path) ->
             "version": 1,
             "learned": 1200,
             "refused": 0,
+            "left_out": 0,
             "dead": [{"index": 1200, "reason": "not_a_number", "column": "dep_delay"}],
         }
         assert SECRET not in answer.text
