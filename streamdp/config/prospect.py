@@ -133,7 +133,8 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         found, enough = outlook(learn * known, least * _rare(shares))
         likely, held_out, decides = rounded(enough / learn), estimator.held_out, None
         if held_out is not None and job.validation is not None and job.validation.share is not None:
-            decides = rounded(held_out.sums.decides(_GAIN, shares) / job.validation.share)
+            asked = job.validation.share if held_out.takes_records else 1.0
+            decides = rounded(held_out.sums.decides(_GAIN, shares) / asked)
         more = (counts_people(job), learner.method_name, decides, known < records)
         return Prospect(records, columns, None, found, likely, *more)
     if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:

@@ -166,8 +166,9 @@ class Estimator(river_base.Estimator):
             self.held_out = HeldOutStatistics(self.validation, task, budget, bounds is not None, self.learns)
         classes, given = len(self._index or ()), self.domain is not None
         problem = LinearProblem(loss, domain, bool(self.intercept), classes, bounds, given)
-        self.learner = self._make_learner(problem, budget, self._words())
-        self._spend(budget if self.held_out is None else self.held_out.spend)
+        learned, spend = (budget, budget) if self.held_out is None else (self.held_out.learned, self.held_out.spend)
+        self.learner = self._make_learner(problem, learned, self._words())
+        self._spend(spend)
 
     def _spend(self, budget: Budget) -> None:
         """Let a record spend a budget on all that it is used for, in one release."""

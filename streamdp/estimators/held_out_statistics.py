@@ -1,14 +1,14 @@
 """Held-out statistics: what records say about the model's error (see `streamdp.validation`).
 
-Every record meets the model once. It is asked first, and learned then. With `share` it does one of both, so that the
-guarantee is the same as without validation. With a budget of its own, the record spends the sum, which is what counts,
-caps and guarantee speak of. Under LDP, records that bring budgets of their own do not answer then, because they allow
+Every record meets the model once. It is asked first, and learned then. With `share` the guarantee is the same as without
+validation: in batches, each record spends this share of its budget (of mu^2) on its answer and the rest on the model;
+else this share of the records answer, with their whole budget, and are not learned. With a budget of its own, the
+record spends the sum, which is what counts, caps and guarantee speak of. Under LDP, records that bring budgets of their own do not answer then, because they allow
 no more, and nor do the others of their call, which spend the budget of what is learned alone.
 
 The answers of LDP learners, and those with a budget of their own, are local: each is randomised before anything is kept
 of it. So they may be saved at any moment and keep their budget against everybody. With a `share`, learners of batches
-and windows hold the records back that are asked, and release one noisy sum of them for each batch or window
-(`held_out`). Not covered: reports of devices and shuffled messages, which are learned without a question, and users
+and windows release one noisy sum of answers for each batch or window (`held_out`). Not covered: reports of devices and shuffled messages, which are learned without a question, and users
 who report under LDP.
 """
 
@@ -22,6 +22,7 @@ import numpy as np
 from streamdp.errors import ConfigError
 from streamdp.estimators.prediction import Prediction
 from streamdp.learners.learner import Collector, Learner
+from streamdp.learners.side_statistics import divided
 from streamdp.learners.user_windows import Windows
 from streamdp.privacy.entropy import FreshWords, entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, amount
@@ -46,8 +47,12 @@ class HeldOutStatistics:
     def __init__(
         self, declared: Mapping[str, Any], task: Task, budget: Budget, bounded: bool, learns: type[Learner]
     ) -> None:
-        self._plan, self._task, self._budget, self._learns = plan_of(declared), task, budget, learns
-        self.spend = self._plan.total(budget)
+        self._plan, self._task, self._learns = plan_of(declared), task, learns
+        self.spend, self.learned, self._budget = self._plan.total(budget), budget, budget
+        if self.summed and not issubclass(learns, Windows):
+            assert self._plan.share is not None
+            trust = "shuffler" if learns.shuffled else "process"
+            self.learned, self._budget = divided(budget, 1 - self._plan.share, trust)
         if self.own and issubclass(learns, Collector):
             raise ConfigError('validation: windows hold people back: expected {"share": 0.1}')
         if not isinstance(task, Classes):
@@ -63,13 +68,12 @@ class HeldOutStatistics:
         """Begin without records, with the seed of the noise, if there is one."""
         self._prediction, self._learner = prediction, learner
         d, seeded = len(learner.point[0]), None if seed is None else int(seed) + _OWN_WORDS
-        if self.holds_out:
+        if self.summed:
             fresh, first = fresh_words(seeded), self._learns.noisy_from_first
             sums = HeldOut(self._plan, self._task, d, fresh, self._budget, first)
             self.validator: Validator = sums
-            if isinstance(learner, Windows):
-                learner.held_out = self
-            elif learner.open is not None:
+            learner.held_out = self
+            if learner.open is not None:
                 learner.open.sums["held-out statistics"] = sums
         else:
             words = FreshWords() if isinstance(learner.rng, FreshWords) else entropy(seeded)
@@ -83,21 +87,21 @@ class HeldOutStatistics:
     @property
     def takes_records(self) -> bool:
         """Whether records that answer are not learned."""
-        return not self.own
+        return not self.own and self.learned is self.spend
 
     @property
-    def holds_out(self) -> bool:
-        """Whether records that are asked are held back, for one noisy sum of each batch or window."""
+    def summed(self) -> bool:
+        """Whether answers are released as one noisy sum of each batch or window."""
         return not (self.own or self._learns.per_record_budgets)
 
     @property
     def sums(self) -> HeldOut:
-        """The validator, if it `holds_out`."""
+        """The validator, if answers are `summed`."""
         assert isinstance(self.validator, HeldOut)
         return self.validator
 
     def users(self, before: int, n: int) -> np.ndarray:
-        """See `HeldOutUsers.users`."""
+        """See `Asked.users`."""
         if self._plan.share is None or not self.sums.enough(n * self._plan.share):
             return np.zeros(n, dtype=bool)
         held: np.ndarray = questions(before, n, self._plan.share, False) != NOTHING
@@ -117,8 +121,8 @@ class HeldOutStatistics:
         if self.own and (budget is not None or amounts is not None) and learner.per_record_budgets:
             learner.learn(X, y, budget, amounts)
             return
-        if self.holds_out:
-            self._hold_out(learner, X, y)
+        if self.summed:  # which the learner does itself, batch by batch
+            learner.learn(X, y, None, None)
             return
         keep = self.keep(budget or learner.budget, amounts)
         done = 0
@@ -147,28 +151,16 @@ class HeldOutStatistics:
         """Ask about the present model from now on."""
         self.validator.begin(self._prediction.estimate(), *learner.place_of_target)
 
-    def _hold_out(self, learner: Learner, X: np.ndarray, y: np.ndarray) -> None:
-        """As `learn`, if records are held out of batches; the first record of a batch is learned."""
-        assert learner.open is not None
-        done = 0
-        while done < len(X):
-            rows = slice(done, done + learner.come_to(y[done:]))
-            done, opens = rows.stop, not learner.pending
-            if opens:
-                self._show(learner)
-                self.sums.begin_batch(learner.full)
-            asked = self.sums.take(len(X[rows]))
-            held = np.zeros(1, dtype=bool) if opens else asked != NOTHING
-            if people := int(np.count_nonzero(held)):
-                learner.seen[0] += people  # before: an exception may lose answers, not counts
-                learner.open.held += people
-                self._score(asked[held], X[rows][held], y[rows][held], np.ones(people, dtype=np.int64))
-            if not held.all():
-                learned = ~np.broadcast_to(held, len(X[rows]))
-                learner.learn(X[rows][learned], y[rows][learned], None, None)
+    def add(self, X: np.ndarray, y: np.ndarray) -> None:
+        """See `Asked.add`: rows say what they are asked about the model before their batch."""
+        if not self.sums.begun:
+            self._show(self._learner)
+        asked = self.sums.take(len(X))
+        if (asked != NOTHING).any():
+            self._score(asked, X.copy(), y.copy(), np.ones(len(X), dtype=np.int64))
 
     def _score(self, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
-        """Let held-out people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
+        """Let people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
         try:
             self.sums.add(asked, self._prediction.by(self.validator.point, X), y, sizes)
         finally:
@@ -176,10 +168,10 @@ class HeldOutStatistics:
             y[:] = 0
 
     def say(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
-        """See `HeldOutUsers.say`: first about the constant."""
+        """See `Asked.say`: first about the constant."""
         learner = self._learner
         self._show(learner)
-        asked = self.sums.take(len(sizes), held_out=True)
+        asked = self.sums.take(len(sizes))
         first = asked == CONSTANT
         for people in (first, ~first):  # each of them speaks once, whatever they are asked
             self._show(learner)
@@ -202,9 +194,12 @@ class HeldOutStatistics:
         answers = self.validator.quality().total.answers
         if self.own:
             paid = f"each spent {self._plan.budget} on it beside its gradient or bit, and the spend above has both"
-        elif self.holds_out:
+        elif self.summed and self.takes_records:
             whole = f"{answers:,} were held back from what is learned, and one noisy sum of what they say about the "
-            return [f"{whole}model's error or the target was released for each batch or window; which ones is public"]
+            return [f"{whole}model's error or the target was released for each window; which ones is public"]
+        elif self.summed:
+            parts = f"of the spend above, {self.learned} is the model's and {self._budget} that of answers, which compose"
+            return [f"{parts}: one noisy sum of what {answers:,} records said was released for each batch"]
         else:
             paid = "each spent its budget on it in place of a gradient; which ones is public"
         return [f"{answers:,} records answered one randomised question about the model's error or the target: {paid}"]

@@ -261,6 +261,8 @@ class Batches(Learner):
             self._add(X[:taken], y[:taken])
             if self.side is not None:
                 self.side.add(X[:taken], y[:taken], self.full)
+            if self.held_out is not None:
+                self.held_out.add(X[:taken], y[:taken])
             X, y = X[taken:], y[taken:]
             self.end_full()
 

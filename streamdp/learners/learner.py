@@ -70,6 +70,19 @@ class People(Protocol):
         """Count a spend, before the rows that it is spent on are learned."""
 
 
+class Asked(Protocol):
+    """What rows or people say about the model, as one noisy sum for each batch or window."""
+
+    def add(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Let rows X (n, p), y (n,) of the open batch say something about the model before it."""
+
+    def users(self, before: int, n: int) -> np.ndarray:
+        """The mask (n,) of the `n` users of a window who are held out, after the users of earlier windows, `before`."""
+
+    def say(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
+        """Release what held-out people say. Records are as for `Windows.users_of`, and are overwritten."""
+
+
 class Learner(ABC):
     """Learns clean rows whose spends are counted; `budget` is what a unit of the guarantee spends by default.
 
@@ -116,6 +129,8 @@ class Learner(ABC):
         """The open batch, if rows share one noise; None: each row is a release of its own."""
         self.side: SideStatistics | None = None
         """Statistics that are estimated from the rows that are learned; None: there are none."""
+        self.held_out: Asked | None = None
+        """What is released of rows about the model in batches or windows; None: nothing."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: what is open is not in it."""
@@ -160,8 +175,8 @@ class Learner(ABC):
 
     @property
     def pending(self) -> int:
-        """Rows in memory that must not leave it yet; here those of the open batch, also those who are held out."""
-        return 0 if self.open is None else self.open.taken + self.open.held
+        """Rows in memory that must not leave it yet; here those of the open batch."""
+        return 0 if self.open is None else self.open.taken
 
     @property
     def n_released(self) -> int:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,16 +70,6 @@ class WindowPlan(UserWindow):
             check_choice("scaling", self.scaling, ("private", "none"), " or None")
 
 
-class HeldOutUsers(Protocol):
-    """Users of a window who are not learned, and say how wrong the model is that the window released."""
-
-    def users(self, before: int, n: int) -> np.ndarray:
-        """The mask (n,) of the `n` users of a window who are held out, after the users of earlier windows, `before`."""
-
-    def say(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
-        """Release what they say, as one sum. Records are as for `Windows.users_of`, and are overwritten."""
-
-
 class Windows(Collector):
     """Collecting and releasing. The raw records of the window are in `gathered` and nowhere else."""
 
@@ -102,8 +92,6 @@ class Windows(Collector):
     scales_columns = True
     rng: Entropy | SeededEntropy
     budget: ApproxDP
-    held_out: HeldOutUsers | None = None
-    """Who is held out of windows; None: nobody."""
 
     def __init__(
         self,

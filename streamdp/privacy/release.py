@@ -60,8 +60,6 @@ class Release:
         self._together = most
         self.records = np.zeros(1, dtype=np.int64)
         """(1,) the records that were added. Compiled loops count here."""
-        self.held = 0
-        """Further records that are held out, for what is released with the sum."""
         self.sums: dict[str, SideSum] = {}
         """Further sums of its records, by name: they end with it, and what a record spends covers all."""
         self.close()
@@ -95,7 +93,7 @@ class Release:
 
     def close(self) -> None:
         """End it: nobody is in it any more. The next record begins another release."""
-        self.taken, self.held, self._passed = 0, 0, 0
+        self.taken, self._passed = 0, 0
         self.people: dict[bytes, int] = {}
         """How many records each person has in it."""
         self.periods: set[tuple[bytes, int]] = set()

@@ -1,16 +1,15 @@
-"""Validation by people who are held out: one noisy sum of what their records say about the model, for each block.
+"""Validation by sums: one noisy sum of what people's records say about the model, for each block.
 
-A block is a batch or a window. Some of its people, chosen by number, are not learned: a quarter of these is counted to
-find the constant, and the records of the others say how wrong the model of the block is. Both sums are released once.
-The model of a batch is the one before it, that of a window the one that it released. Every window holds the share of
-its people out; batches hold nobody out until an eighth of all that are due can be, or more than half of a batch, so
-that there are few sums and little noise.
+A block is a batch or a window. A quarter of those who answer, chosen by number, is counted to find the constant, and
+the records of the others say how wrong the model of the block is. Both sums are released once. The model of a batch is
+the one before it, so all its people answer, and are learned afterwards: both share their budget. The model of a window
+is the one that it released, so a share of its people is held out, and is not learned.
 
 A record's values, two numbers u in [-1, 1], enter as (u, u^2) with a weight, and its cell as 1/2 in one place.
 
 Neighbours: all records of one person in one block. Trust: that of the learner; with `first`, noise is in a sum from its
-beginning on, as in pan-private learning. Claim: a person who is held out spends the budget that others spend on what is
-learned. Proof: docs/proofs/validation.md.
+beginning on, as in pan-private learning. Claim: a person spends the budget of these sums, in one of them.
+Proof: docs/proofs/validation.md.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from streamdp.validation.validator import END, MET, REACH, Validator
 _REACH = 2.5  # as `Plan.bound`, in spreads of the target
 
 _CELL = 0.5
-_LOUDEST = 8.0  # a block has held-out people if they are expected to be so many deviations of the noise of a sum
-_PART, _MOST = 1 / 8, 0.5
+_LOUDEST = 8.0  # people are held out of a window if they are expected to be so many deviations of the noise of a sum
 
 
 class NoisySum:
@@ -90,8 +88,8 @@ class HeldOut(Validator):
     ) -> None:
         super().__init__(plan, task, size, rng)
         squares = 4 * sum(weight**2 for weight in task.weights) + 2 * _CELL**2 * bool(task.cells)
-        self.rate = plan.share or 0.0
-        """The share of held-out people in the present block."""
+        self.begun = False
+        """Whether a block is open."""
         self._counts = NoisySum(budget, math.sqrt(2), task.groups, first, rng)
         self.scores = NoisySum(budget, math.sqrt(squares), 2 * len(task.weights) + task.cells, first, rng)
 
@@ -129,35 +127,27 @@ class HeldOut(Validator):
         sure = (gain * error / 1.96) ** 2  # noise / n^2 + spread / n
         return float((spread + math.sqrt(spread**2 + 4 * sure * noise)) / (2 * sure)) * 4 / 3
 
-    def begin_batch(self, records: int) -> None:
-        """Set the share of held-out records in the stream until the next batch has so many others."""
-        assert self.plan.share is not None
-        met = float(self.progress[MET])
-        due = self.plan.share * (met + records) - float(self._total[sums.ANSWERS])
-        held = min(due, records * _MOST / (1 - _MOST))
-        wait = held < min(_PART * self.plan.share * met, records) or not self.enough(held)
-        self.rate = 0.0 if wait else held / (held + records)
-
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """See `Validator.begin`; an open block is discarded."""
         self.discard()
         super().begin(point, middle, scale, most)
+        self.begun = True
 
     def discard(self) -> None:
         """Forget what the people of the open block have said."""
+        self.begun = False
         self._counts.discard()
         self.scores.discard()
 
-    def take(self, most: int, held_out: bool = False) -> np.ndarray:
-        """See `Validator.take`: here of any number of people; with `held_out`, all are asked."""
+    def take(self, most: int) -> np.ndarray:
+        """See `Validator.take`: here all people are asked, of any number, as soon as the largest distance is known."""
         first, self.questions = int(self.progress[MET]), self.questions[:0]
         progress = self.progress.copy()
         progress[MET] = progress[END] = first + most
         self.progress = progress
-        if progress[REACH] == 0 or not (held_out or self.rate):
+        if progress[REACH] == 0:
             return np.full(most, NOTHING)
-        share = None if held_out else self.rate
-        return questions(first, most, share, not (held_out or self.knows_constant()), summed=True)
+        return questions(first, most, None, not self.knows_constant(), summed=True)
 
     def add(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
         """Add what people say, who are asked something (n,); `scores` (N, K) are overwritten. Hold the lock.
@@ -212,7 +202,7 @@ class HeldOut(Validator):
                 block[sums.CELLS : sums.CELLS + 2] = n, self.scores.variance / _CELL**2
                 block[sums.COLUMNS :] = total[4:] / _CELL
             block[sums.ANSWERS] += n
-        self.open = block
+        self.open, self.begun = block, False
         self._end_block()
 
 
