@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import log_loss
 
-from benchmarks.ordinary import HELD, TABLES
+from benchmarks.ordinary import TABLES, TRUSTS, Table
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import command, short, table
 from streamdp import (
@@ -319,41 +319,53 @@ def held_out(runs: int, n: int = 10_000) -> str:
 
 
 def ordinary(draws: int, part: float = 1.0) -> str:
-    """The verdicts on models of the tables of `benchmarks.ordinary` in a window, beside the truth on other records."""
+    """The verdicts on models of the tables of `benchmarks.ordinary`, beside the truth on other records."""
+    trusts = ("window", "process", "shuffler")
+    decided = dict.fromkeys(trusts, 0)
 
     def rows() -> Iterator[list[str]]:
-        decided = all_of_them = 0
         for name, case in TABLES.items():
-            verdicts, errors, constants = [], [], []
-            for seed in range(draws):
-                rng = np.random.default_rng([seed, 5])
-                data, other = case.draw(rng, int(case.records * part)), case.draw(rng, HELD)
-                more: dict[str, Any] = {"target": data.target}
-                if case.classes:
-                    more = {"classes": list(range(case.classes)), "loss": ("logistic", "softmax")[case.classes > 2]}
-                columns = {f"x{j}": bounds for j, bounds in enumerate(data.bounds)}
-                model = HELD_OUT["window"][not case.classes](
-                    budget="eps=1,delta=1e-6", features=columns, seed=seed, validation=SHARE,
-                    window=2**20, items_per_user=1, **more,
-                )  # fmt: skip
-                model.learn_encoded(data.declared, data.y)
-                model.close_batch()
-                verdicts.append(model.quality.verdict)
-                if case.classes:
-                    shares = np.bincount(data.y.astype(int), minlength=case.classes) / len(data.y)
-                    errors.append(log_loss(other.y, model.predict_proba_encoded(other.declared)))
-                    constants.append(log_loss(other.y, np.tile(shares, (HELD, 1))))
-                else:
-                    errors.append(np.mean(np.abs(model.predict_encoded(other.declared) - other.y)))
-                    constants.append(np.mean(np.abs(np.median(data.y) - other.y)))
-            decided += sum(one != UNKNOWN for one in verdicts)
-            all_of_them += draws
-            said = [str(verdicts.count(one)) for one in (BETTER, NO_BETTER, UNKNOWN)]
-            numbers = [f"{int(case.records * part):,}", f"{np.mean(errors):.4g}", f"{np.mean(constants):.4g}"]
-            yield [name.rsplit(", ", 1)[0], *numbers, *said]
-        yield ["all", "", "", "", f"{decided} of {all_of_them} decided", "", ""]
+            cells = []
+            for trust in trusts:
+                errors, verdicts = [], []
+                for seed in range(draws):
+                    verdict, error, constant, records = _ordinary(trust, case, seed, part)
+                    decided[trust] += verdict != UNKNOWN
+                    errors.append(error / constant)
+                    verdicts.append(verdict)
+                cells += [
+                    f"{np.mean(errors):.3f}",
+                    ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)),
+                ]
+            yield [name.rsplit(", ", 1)[0], f"{records:,}", *cells]
+        yield ["decided", "", *(cell for n in decided.values() for cell in ("", f"{n} of {draws * len(TABLES)}"))]
 
-    return table(["table", "records", "error", "constant", "better", "no better", "not known"], rows())
+    return table(["table", "records", *(cell for trust in trusts for cell in (trust, "verdicts"))], rows())
+
+
+def _ordinary(trust: str, case: Table, seed: int, part: float) -> tuple[str, float, float, int]:
+    """A verdict on a model of a table, its error, that of the constant, and how many records learned."""
+    rng = np.random.default_rng([seed, 5])
+    data, other = case.drawn(rng, part)
+    more: dict[str, Any] = {"window": 2**20, "items_per_user": 1} if trust == "window" else {}
+    if case.classes:
+        more |= {"classes": list(range(case.classes)), "loss": ("logistic", "softmax")[case.classes > 2]}
+    else:
+        more |= {"target": data.target}
+    columns = {f"x{j}": bounds for j, bounds in enumerate(data.bounds)}
+    model = TRUSTS[trust][bool(case.classes)](
+        budget="eps=1,delta=1e-6", features=columns, seed=seed, validation=SHARE, **more
+    )
+    model.learn_encoded(data.declared, data.y)
+    model.close_batch()
+    if case.classes:
+        shares, levels = np.bincount(data.y.astype(int), minlength=case.classes) / len(data.y), range(case.classes)
+        error = log_loss(other.y, model.predict_proba_encoded(other.declared), labels=levels)
+        constant = log_loss(other.y, np.tile(shares, (len(other.y), 1)), labels=levels)
+    else:
+        error = float(np.mean(np.abs(model.predict_encoded(other.declared) - other.y)))
+        constant = float(np.mean(np.abs(np.median(data.y) - other.y)))
+    return model.quality.verdict, error, constant, len(data.y)
 
 
 BATCHES: dict[str, tuple[Any, Any, dict[str, Any]]] = {

@@ -1,20 +1,22 @@
 """Held-out statistics: what records say about the model's error (see `streamdp.validation`).
 
-Every record meets the model once. It is asked first, and learned then. With `share` the guarantee is the same as without
-validation: in batches, each record spends this share of its budget (of mu^2) on its answer and the rest on the model;
-else this share of the records answer, with their whole budget, and are not learned. With a budget of its own, the
-record spends the sum, which is what counts, caps and guarantee speak of. Under LDP, records that bring budgets of their own do not answer then, because they allow
-no more, and nor do the others of their call, which spend the budget of what is learned alone.
+Every record meets the model once. It is asked first, and learned then. With `share` the guarantee is the same as
+without validation: in batches, each record spends this share of its budget (of mu^2) on its answer and the rest on the
+model; else this share of the records answer, with their whole budget, and are not learned. With a budget of its own,
+the record spends the sum, which is what counts, caps and guarantee speak of. Under LDP, records that bring budgets of
+their own do not answer then, because they allow no more, and nor do the others of their call, which spend the budget of
+what is learned alone.
 
 The answers of LDP learners, and those with a budget of their own, are local: each is randomised before anything is kept
 of it. So they may be saved at any moment and keep their budget against everybody. With a `share`, learners of batches
-and windows release one noisy sum of answers for each batch or window (`held_out`). Not covered: reports of devices and shuffled messages, which are learned without a question, and users
-who report under LDP.
+and windows release one noisy sum of answers for each batch or window (`held_out`). Not covered: reports of devices and
+shuffled messages, which are learned without a question, and users who report under LDP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -29,7 +31,7 @@ from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
 from streamdp.validation.held_out import HeldOut
 from streamdp.validation.plan import CONSTANT, NOTHING, plan_of, questions
-from streamdp.validation.quality import Quality
+from streamdp.validation.quality import UNKNOWN, Quality
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import Validator
 
@@ -171,7 +173,7 @@ class HeldOutStatistics:
         """See `Asked.say`: first about the constant."""
         learner = self._learner
         self._show(learner)
-        asked = self.sums.take(len(sizes))
+        asked = self.sums.take(len(sizes), learns_constant=False)
         first = asked == CONSTANT
         for people in (first, ~first):  # each of them speaks once, whatever they are asked
             self._show(learner)
@@ -187,7 +189,9 @@ class HeldOutStatistics:
     @property
     def quality(self) -> Quality:
         """What was said about the model."""
-        return self.validator.quality()
+        found = self.validator.quality()
+        batches = self.summed and not self.takes_records and found.verdict != UNKNOWN
+        return replace(found, behind=found.recent.answers) if batches else found
 
     def caveats(self, learner: Learner) -> list[str]:
         """Notes for the statement of a model that a `learner` learns."""
@@ -198,7 +202,8 @@ class HeldOutStatistics:
             whole = f"{answers:,} were held back from what is learned, and one noisy sum of what they say about the "
             return [f"{whole}model's error or the target was released for each window; which ones is public"]
         elif self.summed:
-            parts = f"of the spend above, {self.learned} is the model's and {self._budget} that of answers, which compose"
+            mine = self.learned
+            parts = f"of the spend above, {mine} is the model's and {self._budget} that of answers, which compose"
             return [f"{parts}: one noisy sum of what {answers:,} records said was released for each batch"]
         else:
             paid = "each spent its budget on it in place of a gradient; which ones is public"

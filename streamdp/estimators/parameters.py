@@ -54,10 +54,11 @@ SHARED: Mapping[str, str] = {
         before it is dropped (docs/proofs/change.md). "ignore": the average is over all of the past. None: "follow", or
         "ignore" for planned methods and with clock="records", which cannot follow.""",
     "validation": """
-        How records say how good the model is (see `quality`): {"share": 0.1}, in place of being learned, or {"budget":
-        "eps=0.5"}, beside it, not for windows. Learners of batches and windows hold the share back and release one
-        noisy sum of it for each; others let each record answer by itself. Regressors without declared bounds of the
-        target need "bound", the largest distance of target and prediction that counts. None: no record is asked.""",
+        How records say how good the model is (see `quality`): {"share": 0.1} of them in place of being learned, in
+        batches all with this share of their budget, or {"budget": "eps=0.5"}, beside it, not for windows. Batches and
+        windows release one noisy sum of answers each; otherwise each record answers by itself. Regressors without
+        declared bounds of the target need "bound", the largest distance of target and prediction that counts. None: no
+        record is asked.""",
 }
 """The texts of the parameters that estimators share."""
 

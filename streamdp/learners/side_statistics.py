@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.data.floats import finite_array
-from streamdp.errors import ConfigError
+from streamdp.errors import BudgetError, ConfigError
 from streamdp.privacy.entropy import uniform
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, amount
 
@@ -24,9 +24,9 @@ _STATE = "statistics of records"
 
 
 def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
-    """Return what of a record's budget is spent on the model, with this `share` in (0, 1), and what on statistics.
+    """Return what of a record's budget is spent on the model, with this `share` in (0, 1), and what beside it.
 
-    `trust` is as for `Statistics`.
+    `trust` is as for `Statistics`. Raises `BudgetError` for a budget that is not divided there.
 
     >>> divided(GaussianDP(1.0), 0.36, "process")
     (GaussianDP(mu=0.6), GaussianDP(mu=0.8))
@@ -39,8 +39,8 @@ def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
         case "process", ApproxDP() | GaussianDP():
             mu = (GaussianDP.from_approx(budget) if isinstance(budget, ApproxDP) else budget).mu
             return GaussianDP(mu * math.sqrt(share)), GaussianDP(mu * math.sqrt(1 - share))
-    need = "trust process, nobody or shuffler, and a budget that it serves"
-    raise ConfigError(f"statistics beside a model: expected {need}, got {trust!r} and {budget}")
+    need = "trust process or shuffler, and a budget with a delta or, for process, in mu"
+    raise BudgetError(f"a model with statistics or answers beside it: expected {need}, got {trust!r} and {budget}")
 
 
 class SideStatistics:

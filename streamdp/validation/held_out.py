@@ -139,15 +139,19 @@ class HeldOut(Validator):
         self._counts.discard()
         self.scores.discard()
 
-    def take(self, most: int) -> np.ndarray:
-        """See `Validator.take`: here all people are asked, of any number, as soon as the largest distance is known."""
+    def take(self, most: int, learns_constant: bool | None = None) -> np.ndarray:
+        """See `Validator.take`: here all people are asked, of any number, as soon as the largest distance is known.
+
+        They are asked about the constant alone if this block `learns_constant`; None: unless it is known.
+        """
         first, self.questions = int(self.progress[MET]), self.questions[:0]
         progress = self.progress.copy()
         progress[MET] = progress[END] = first + most
         self.progress = progress
         if progress[REACH] == 0:
             return np.full(most, NOTHING)
-        return questions(first, most, None, not self.knows_constant(), summed=True)
+        alone = not self.knows_constant() if learns_constant is None else learns_constant
+        return questions(first, most, None, alone, summed=True)
 
     def add(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
         """Add what people say, who are asked something (n,); `scores` (N, K) are overwritten. Hold the lock.

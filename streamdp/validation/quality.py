@@ -54,9 +54,9 @@ class Quality:
     answers, `recent` of the later half of those since the last drift. The verdict is "better" than the best constant,
     if the interval of the recent difference is below 0; "no better", if it lies above -5 % of the constant's error;
     else "not known yet": then about `missing` more answers would decide, if the difference stays; None: the difference
-    has no interval, which about `first` more answers give (None: nothing is known of their noise), or it is 0. The
-    error has risen `drifts` times (see `streamdp.validation.drift`), for the last time after
-    `last_drift` records, None for never.
+    has no interval, which about `first` more answers give (None: nothing is known of their noise), or it is 0. In
+    batches, the verdict is about the model before the last `behind` records, else None. The error has risen `drifts`
+    times (see `streamdp.validation.drift`), for the last time after `last_drift` records, None for never.
     """
 
     measure: str
@@ -68,6 +68,7 @@ class Quality:
     last_drift: int | None
     missing: int | None = None
     first: int | None = None
+    behind: int | None = None
 
     def sentence(self) -> str:
         """The verdict in words, with the figures that it rests on."""
@@ -81,6 +82,8 @@ class Quality:
             said += f" ({figures}; with 95 % intervals)"
         if self.verdict == UNKNOWN:
             said += f": {self._more()}"
+        if self.behind is not None:
+            said += f"; it is about the model before the last {self.behind:,} records, which were learned since"
         if self.last_drift is not None:
             said += f"; the error has risen, as found after {self.last_drift:,} records: the stream has changed"
         return said

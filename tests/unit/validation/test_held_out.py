@@ -1,4 +1,4 @@
-"""People who are held out of batches and windows: who they are, what their sums show, and what a verdict says."""
+"""Sums of answers of batches and windows: who answers, what the sums show, and what a verdict says."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from streamdp import (
     WindowedClassifier,
     WindowedRegressor,
 )
+from streamdp.errors import BudgetError
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.release import LEFT_OUT
@@ -59,12 +60,14 @@ def test_one_pass_over_a_file_tells_that_a_model_is_better(kind: Any) -> None:
     assert found.measure == "log loss"
     assert model.n_seen == 20_000
     assert model.guarantee.budgets == (ApproxDP(1, 1e-6),)
-    assert found.total.answers == pytest.approx(2000, abs=600)
+    held_out = kind is WindowedClassifier
+    assert found.total.answers == (pytest.approx(2000, abs=600) if held_out else 20_000)
     X, y = classes(20_000, 3, 0, 1)
     p = model.predict_proba_encoded(X)[:, 1]
     gain = np.mean(np.where(y > 0, np.log(p), np.log1p(-p))) + math.log(2)
     assert -found.recent.difference.value == pytest.approx(gain, abs=0.15)
-    assert "held back from what is learned" in model.statement()
+    assert ("held back from what is learned" in model.statement()) == held_out
+    assert held_out or "that of answers, which compose" in model.statement()
 
 
 @pytest.mark.parametrize("kind", REGRESSORS)
@@ -94,6 +97,15 @@ def test_a_rare_class_has_a_verdict_that_its_error_rate_cannot_give() -> None:
     assert found.auc.low > 0.6
     assert type(found.auc.low) is float  # the service writes no number of numpy
     assert "AUC" in model.quality.sentence()
+
+
+def test_a_verdict_on_batches_says_which_model_it_is_about() -> None:
+    model = made(PanPrivateClassifier, batch_size=2000)
+    model.learn_encoded(*classes(6000, 3, 0))
+    found = model.quality
+    assert found.behind == found.recent.answers == 4000
+    assert "before the last 4,000 records" in found.sentence()
+    assert made(WindowedClassifier).quality.behind is None
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
@@ -173,7 +185,7 @@ def test_no_target_makes_an_error_where_the_bound_is_below_the_precision_of_the_
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS[1:])
-def test_a_person_is_once_in_a_batch_with_those_who_are_held_back(kind: Any) -> None:
+def test_a_person_is_once_in_a_batch_in_which_all_answer(kind: Any) -> None:
     X, y = classes(3000, 3, 0)
     model = made(kind, batch_size=3000, ledger=Ledger("eps=9,delta=1e-5"))
     model.learn_encoded(X[:2000], y[:2000], subjects=[f"p{i}" for i in range(2000)])
@@ -183,23 +195,62 @@ def test_a_person_is_once_in_a_batch_with_those_who_are_held_back(kind: Any) -> 
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS[1:])
-def test_a_person_who_is_held_back_is_counted_at_once(kind: Any) -> None:
-    """A job adds up what is counted from call to call, and says how many records its committed state is about."""
-    model, (X, y), open_ones = made(kind, validation={"share": 0.4}), classes(8000, 3, 0), 0
-    for i in range(0, 8000, 50):
-        model.learn_encoded(X[i : i + 50], y[i : i + 50])
-        assert model.n_seen == i + 50
-        open_ones += model.held_out.sums.scores.vectors > 0
-        assert copy.deepcopy(model).n_seen == model.n_seen - model.learner.pending  # that of the last boundary
-    assert open_ones
-    model.close_batch()
-    assert model.n_seen == model.state_dict()["n_seen"] == 8000
+def test_all_people_of_a_batch_answer_about_the_model_before_it_and_are_learned(kind: Any) -> None:
+    (X, y), plain = classes(3000, 3, 0), made(kind, validation=None, batch_size=1000)
+    model = made(kind, batch_size=1000)
+    told: list[tuple[int, bytes]] = []
+    add = model.held_out.sums.add
+
+    def listened(asked: np.ndarray, *more: Any) -> None:
+        told.append((len(asked), model.held_out.validator.point.tobytes()))
+        add(asked, *more)
+
+    model.held_out.sums.add = listened
+    for i in range(3):
+        before = model.learner.point[0].tobytes()
+        for one in (model, plain):
+            one.learn_encoded(X[1000 * i : 1000 * (i + 1)], y[1000 * i : 1000 * (i + 1)])
+        assert told == [(1000, before)]
+        told.clear()
+    assert model.n_seen == plain.n_seen == model.quality.total.answers == 3000
+    assert model.learner.batch_steps.place == plain.learner.batch_steps.place
 
 
-def test_people_who_were_held_back_of_a_batch_whose_end_was_interrupted_are_in_no_sum_of_the_next_one(
+@pytest.mark.parametrize("kind", CLASSIFIERS[1:])
+def test_the_model_and_the_answers_of_a_batch_share_the_budget_of_a_record(kind: Any) -> None:
+    """Of a process mu^2 of the noise adds up, which is in the sums; of a shuffler epsilon and delta."""
+    model, whole = made(kind, validation={"share": 0.25}), ApproxDP(1, 1e-6)
+    assert model.guarantee.budgets == ()
+    model.learn_encoded(*classes(400, 3, 0))
+    assert model.guarantee.budgets == (whole,)
+    answers = model.held_out.sums.scores
+    claim = math.sqrt(4 * (1 + 0.25) + 0.5)  # the largest distance of two vectors
+    if kind is ShuffleClassifier:
+        assert model.learner.params.budget == ApproxDP(0.75, 0.75e-6)
+        mu = GaussianDP.from_approx(ApproxDP(0.25, 0.25e-6)).mu
+        assert claim / math.sqrt(answers.sum.variance) == pytest.approx(mu, rel=1e-3)
+        return
+    mus = (
+        model.learner.curvature.sensitivity / math.sqrt(model.learner.sum.variance),
+        claim / math.sqrt(answers.sum.variance),
+    )
+    assert mus[1] ** 2 / (mus[0] ** 2 + mus[1] ** 2) == pytest.approx(0.25, rel=1e-2)
+    assert math.hypot(*mus) == pytest.approx(GaussianDP.from_approx(whole).mu, rel=1e-3)
+
+
+@pytest.mark.parametrize("budget", [GaussianDP(1.0), ApproxDP(1, 1e-6)])
+def test_a_budget_that_a_shuffler_does_not_divide_is_refused(budget: Any) -> None:
+    if isinstance(budget, ApproxDP):
+        assert made(ShuffleClassifier, budget=budget).held_out.learned == ApproxDP(0.9, 0.9e-6)
+        return
+    with pytest.raises(BudgetError, match="a budget with a delta"):
+        made(ShuffleClassifier, budget=budget)
+
+
+def test_what_people_said_of_a_batch_whose_end_was_interrupted_is_in_no_sum_of_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, (X, y) = made(PanPrivateClassifier, batch_size=1000, validation={"share": 0.4}), classes(9000, 3, 0)
+    model, (X, y) = made(PanPrivateClassifier, batch_size=1000), classes(9000, 3, 0)
     sums, at = model.held_out.sums, 0
     while not (sums.scores.vectors and model.learner.open.taken == 999):
         model.learn_encoded(X[at : at + 1], y[at : at + 1])
@@ -214,7 +265,7 @@ def test_people_who_were_held_back_of_a_batch_whose_end_was_interrupted_are_in_n
             model.learn_encoded(X[at:], y[at:])
     assert sums.scores.vectors > 0
     model.learn_encoded(X[-1:], y[-1:])
-    assert (model.learner.open.taken, sums.scores.vectors) == (1, 0)
+    assert (model.learner.open.taken, sums.scores.vectors + sums._counts.vectors) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
@@ -253,7 +304,7 @@ def test_records_of_those_who_are_held_back_are_overwritten(monkeypatch: pytest.
     told = HeldOut.add
 
     def watched(self: HeldOut, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
-        assert scores.any()
+        assert y.any()
         kept.extend([scores, y])
         told(self, asked, scores, y, sizes)
 
@@ -263,6 +314,7 @@ def test_records_of_those_who_are_held_back_are_overwritten(monkeypatch: pytest.
         model.learn_encoded(*classes(6000, 3, 1))
         model.close_batch()
     assert len(kept) >= 6
+    assert sum(array.ndim == 2 for array in kept) >= 3
     assert not any(array.any() for array in kept)
 
 
