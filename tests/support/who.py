@@ -336,7 +336,7 @@ class Case:
 
     @property
     def holds_out(self) -> bool:
-        """Whether people may be held out of batches or windows."""
+        """Whether people answer in sums, some of them held out of windows."""
         return "share" in self.settings.get("validation", {}) and self.settings["model"]["trust"] != "nobody"
 
     @property

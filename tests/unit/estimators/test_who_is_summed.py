@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from streamdp.config import definition
-from streamdp.estimators import estimator
-from streamdp.estimators.held_out_statistics import HeldOutStatistics
+from streamdp.estimators import estimator, held_out_statistics
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.held import HeldPure
 from streamdp.learners.series import Series
@@ -184,15 +183,8 @@ def reports_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Drawn, "learn", learn)
 
 
-def learns_those_who_are_held_out_of_a_batch(patch: pytest.MonkeyPatch) -> None:
-    real = HeldOutStatistics._score
-
-    def score(self: HeldOutStatistics, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
-        if self._learner.open is not None:
-            self._learner.learn(X.copy(), y.copy(), None, None)
-        real(self, asked, X, y, sizes)
-
-    patch.setattr(HeldOutStatistics, "_score", score)
+def gives_answers_and_what_is_learned_the_whole_budget(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(held_out_statistics, "divided", lambda budget, share, trust: (budget, budget))
 
 
 def asks_people_of_a_window_who_are_learned(patch: pytest.MonkeyPatch) -> None:
@@ -212,7 +204,7 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, str]]] = [
     (charges_the_usual_budget_for_each_report, {"own": "True"}),
     (takes_no_charges_back_from_lanes, {"spark": "True"}),
     (reports_twice, {"trust": "nobody"}),
-    (learns_those_who_are_held_out_of_a_batch, {"validation": "share"}),
+    (gives_answers_and_what_is_learned_the_whole_budget, {"validation": "share", "trust": "process"}),
     (asks_people_of_a_window_who_are_learned, {"validation": "share"}),
     (forgets_people, {}),
     (takes_each_record_for_a_person, {}),
