@@ -12,6 +12,7 @@ import pytest
 
 from streamdp.config import definition
 from streamdp.estimators import estimator, held_out_statistics
+from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.held import HeldPure
 from streamdp.learners.series import Series
