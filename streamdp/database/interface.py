@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Header:
-    """What identifies a database: enough to read it."""
+class Format:
+    """The format of a database: its tables and its version.
+
+    A table whose `info` has the entry `only` is created in databases of that dialect alone.
+    """
 
     name: str  # the kind of database, for messages and for PostgreSQL's `format` table
     application_id: int  # in the header of an SQLite file
     version: int  # the version that this program writes and reads
+    tables: MetaData
 
     def check_version(self, name: str, version: int) -> None:
         """Raise `StoreVersionError` if the database `name` says that it has another version."""
@@ -27,16 +31,6 @@ class Header:
             raise StoreVersionError(
                 f"{name} has format {version}, and this program reads format {self.version}: use the one that wrote it"
             )
-
-
-@dataclass(frozen=True)
-class Format(Header):
-    """The format of a database: its tables and its version.
-
-    A table whose `info` has the entry `only` is created in databases of that dialect alone.
-    """
-
-    tables: MetaData
 
     def create_tables(self, connection: Connection) -> None:
         """Create the tables of the connection's dialect, in an empty database."""

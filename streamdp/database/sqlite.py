@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Database, Format, Header
+from streamdp.database.interface import Database, Format
 from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
+from streamdp.database.sqlite_connection import close, connect, driver_of, over
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
 from streamdp.errors import (
     StoreBusyError,
@@ -161,8 +162,6 @@ class SQLiteFile(Database):
         return self.name + ".new"
 
     def _create(self, form: Format, fill: Callable[[Connection], object]) -> None:
-        from streamdp.database.sqlite_connection import close, connect, driver_of
-
         # Not `durable.write_durably`: SQLite writes the draft itself, flushes it to disk and has files beside it.
         draft = self._draft
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o600))
@@ -187,28 +186,6 @@ class SQLiteFile(Database):
 
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
-        from streamdp.database.sqlite_connection import close, over
-
-        with self._opened(form) as (driver, last):
-            connection = over(driver)
-            try:
-                with connection.begin():
-                    self._check_complete(driver, last)
-                    yield connection
-            finally:
-                close(connection)
-
-    @contextmanager
-    def plain_reading(self, form: Header) -> Iterator[sqlite3.Connection]:
-        """As `reading`, without SQLAlchemy."""
-        with self._opened(form) as (driver, last):
-            driver.execute("BEGIN")
-            self._check_complete(driver, last)
-            yield driver
-
-    @contextmanager
-    def _opened(self, form: Header) -> Iterator[tuple[sqlite3.Connection, LastCommit | None]]:
-        """The driver's connection for readers, and the last commit by the file beside the database."""
         if not os.path.exists(self.name):
             raise StoreError(
                 f"cannot read {self.name}: there is no such store: `streamdp run` makes that of a job; its name ends "
@@ -220,7 +197,13 @@ class SQLiteFile(Database):
             at_rest = _at_rest(self.name)
             with closing(open_file(self.name, "ro&immutable=1" if at_rest else "ro")) as driver:
                 _check_header(driver, self.name, form, at_rest)
-                yield driver, last
+                connection = over(driver)
+                try:
+                    with connection.begin():
+                        self._check_complete(driver, last)
+                        yield connection
+                finally:
+                    close(connection)
 
     def _check_complete(self, driver: sqlite3.Connection, last: LastCommit | None) -> None:
         """Raise `StoreLostError` if the database is older than the file that holds its last commit."""
@@ -241,8 +224,6 @@ class SQLiteFile(Database):
 
         It reads every page again when it uses it, so that other damage is found then.
         """
-        from streamdp.database.sqlite_connection import driver_of
-
         driver = driver_of(connection)
         tables: list[str] = ["1"]
         if os.path.getsize(self.name) > CHECKED_BYTES:
@@ -255,8 +236,6 @@ class SQLiteFile(Database):
             )
 
     def open_for_writing(self, form: Format) -> Connection:
-        from streamdp.database.sqlite_connection import close, connect, driver_of
-
         with self.errors():
             last = self._last()  # before the database, because it is written after each commit
             connection = connect(self.name, factory=CountingConnection)
@@ -309,8 +288,6 @@ class SQLiteFile(Database):
         return store_errors(self.name)
 
     def close(self, connection: Connection) -> None:
-        from streamdp.database.sqlite_connection import close
-
         close(connection)
 
 
@@ -325,7 +302,7 @@ def _empty(path: str) -> StoreDamagedError:
     return StoreDamagedError(f"{path} is empty: restore the newest copy, or remove it if it never was a store")
 
 
-def _check_header(driver: sqlite3.Connection, path: str, form: Header, at_rest: bool) -> None:
+def _check_header(driver: sqlite3.Connection, path: str, form: Format, at_rest: bool) -> None:
     """Refuse a file that is not a database of this format.
 
     The file is read by SQLite alone: if this process opened and closed it in another way, POSIX would drop the locks of

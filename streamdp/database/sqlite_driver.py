@@ -1,7 +1,4 @@
-"""SQLite's driver: opening a file, its pragmas, and its errors as `StoreError`s.
-
-Nothing here needs SQLAlchemy, which takes longer to load than a reader takes to read.
-"""
+"""SQLite's driver: opening a file, its pragmas, and its errors as `StoreError`s."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from streamdp.serving.outlet import Note, Outlet
 from streamdp.serving.snapshots import Model, combined, restore
 from streamdp.store.reading import begun
 from streamdp.store.reading import snapshots as stored_snapshots
+from streamdp.store.sinks import note_sink
 from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
@@ -231,8 +232,6 @@ def _note(store: str, place: tuple[int, int], name: str) -> Note:
     """What notes a sink in a store; see `store.sinks.note_sink`."""
 
     def note(message: Message, reason: str) -> None:
-        from streamdp.store.sinks import note_sink  # commands that read a store load no SQLAlchemy
-
         sent = (0, 0.0) if reason else (message.commit, message.committed_at)
         note_sink(store, message.job, place, name, sent, reason)
 

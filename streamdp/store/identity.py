@@ -14,7 +14,7 @@ from streamdp.ledger.ledger_rows import change_cap, create_ledger, lock, read_ca
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
 from streamdp.ledger.tables import LEDGER
-from streamdp.store.queries import read_snapshots
+from streamdp.store.reading import read_snapshots
 from streamdp.store.tables import JOBS, STORE_FORMAT
 
 

@@ -1,19 +1,24 @@
-"""The committed snapshots of a job and its sinks, for readers. A file is read without SQLAlchemy (it loads slowly)."""
+"""The committed snapshots of a job, its history and its sinks, for readers."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-from streamdp.database.opening import open_database
-from streamdp.database.sqlite import SQLiteFile
-from streamdp.store.snapshot import Snapshot
-from streamdp.store.snapshot_codec import ALL_JOBS, ALL_SHARDS, STORE_HEADER, WAITING, job_of, snapshots_of
+from sqlalchemy import Connection, Row, bindparam, func, select
 
-_SINKS = "SELECT name, seq, committed_at, failing_since, reason FROM sinks WHERE job = :job ORDER BY place"
+from streamdp.database.opening import open_database
+from streamdp.errors import StoreError, StoreMismatchError, listed
+from streamdp.store.snapshot import Commit, Snapshot
+from streamdp.store.snapshot_codec import read_commit, read_snapshot
+from streamdp.store.tables import COMMITS, JOBS, SHARDS, SINKS, STORE_FORMAT
+
+# To build a statement takes longer than to execute it, so each is built once.
+_JOBS = select(JOBS)
+_SHARDS = select(SHARDS).where(SHARDS.c.job == bindparam("job")).order_by(SHARDS.c.topic, SHARDS.c.partition)
 
 
 @dataclass(frozen=True)
@@ -27,24 +32,6 @@ class Sink:
     reason: str  # why it fails; "" if it does not
 
 
-def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
-    """Return the last committed snapshot of every shard of a job, in the order of the shards.
-
-    The job may be running: this only reads, and needs neither the lock nor the key. For `url_or_path` see `Store`.
-    Raises `StoreError` and its kinds: `StoreError` if there is no such store, or if it holds several jobs and none is
-    named; `StoreMismatchError` if it does not hold the job.
-    """
-    database = open_database(url_or_path, job)
-    if isinstance(database, SQLiteFile):
-        with database.plain_reading(STORE_HEADER) as driver:
-            return _of_file(driver, database.name, job)
-    from streamdp.store.queries import read_snapshots
-    from streamdp.store.tables import STORE_FORMAT
-
-    with database.reading(STORE_FORMAT) as connection:
-        return read_snapshots(connection, job, database.name)
-
-
 @dataclass(frozen=True)
 class Begun:
     """A job that may have no commit yet."""
@@ -55,49 +42,77 @@ class Begun:
     waiting: int  # the records that were read and wait for the end of their batch or window
 
 
+@contextmanager
+def _reading(url_or_path: str | os.PathLike[str], job: str | None) -> Iterator[tuple[Connection, str]]:
+    """A connection for readers, and the name of the database."""
+    database = open_database(url_or_path, job)
+    with database.reading(STORE_FORMAT) as connection:
+        yield connection, database.name
+
+
+def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
+    """Return the last committed snapshot of every shard of a job, in the order of the shards.
+
+    The job may be running: this only reads, and needs neither the lock nor the key. For `url_or_path` see `Store`.
+    Raises `StoreError` and its kinds: `StoreError` if there is no such store, or if it holds several jobs and none is
+    named; `StoreMismatchError` if it does not hold the job.
+    """
+    with _reading(url_or_path, job) as (connection, name):
+        return read_snapshots(connection, job, name)
+
+
 def begun(url_or_path: str | os.PathLike[str], job: str | None = None) -> Begun:
     """Return a job that has begun, with a commit or not. For `url_or_path` and errors see `snapshots`."""
-    database = open_database(url_or_path, job)
-    if isinstance(database, SQLiteFile):
-        with database.plain_reading(STORE_HEADER) as driver:
-            driver.row_factory = _row
-            row = job_of(driver.execute(ALL_JOBS).fetchall(), job, database.name)
-            driver.row_factory = None
-            (waiting,) = driver.execute(WAITING, {"job": row.job}).fetchone()
-            return Begun(row.job, row.fingerprint, row.config, waiting)
-    from sqlalchemy import text
-
-    from streamdp.store.queries import read_job
-    from streamdp.store.tables import STORE_FORMAT
-
-    with database.reading(STORE_FORMAT) as connection:
-        row = read_job(connection, job, database.name)
-        waiting = connection.execute(text(WAITING), {"job": row.job}).scalar_one()
-        return Begun(row.job, row.fingerprint, row.config, int(waiting))
+    with _reading(url_or_path, job) as (connection, name):
+        row = read_job(connection, job, name)
+        waiting = select(func.coalesce(func.sum(SHARDS.c.waiting), 0)).where(SHARDS.c.job == row.job)
+        return Begun(row.job, row.fingerprint, row.config, int(connection.execute(waiting).scalar_one()))
 
 
 def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:
     """Return the sinks of a `job` that have got a commit or failed. For `url_or_path` and errors see `snapshots`."""
-    database, key = open_database(url_or_path, job), {"job": job}
-    if isinstance(database, SQLiteFile):
-        with database.plain_reading(STORE_HEADER) as driver:
-            return [Sink(*row) for row in driver.execute(_SINKS, key)]
-    from sqlalchemy import text
-
-    from streamdp.store.tables import STORE_FORMAT
-
-    with database.reading(STORE_FORMAT) as connection:
-        return [Sink(*row) for row in connection.execute(text(_SINKS), key)]
+    columns = [SINKS.c[name] for name in ("name", "seq", "committed_at", "failing_since", "reason")]
+    with _reading(url_or_path, job) as (connection, _):
+        rows = connection.execute(select(*columns).where(SINKS.c.job == job).order_by(SINKS.c.place))
+        return [Sink(*row) for row in rows]
 
 
-def _of_file(driver: sqlite3.Connection, name: str, expected: str | None) -> list[Snapshot]:
-    driver.row_factory = _row
-    jobs = driver.execute(ALL_JOBS).fetchall()
-    if expected is None and not jobs:  # its first job begins at this moment
+def history(url_or_path: str | os.PathLike[str], limit: int, job: str | None = None) -> list[Commit]:
+    """Return the last commits of a `job`, at most `limit`, oldest first. For `url_or_path` and errors see `snapshots`.
+
+    Raises `StoreDamagedError` if a checksum fails, too.
+    """
+    newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
+    with _reading(url_or_path, job) as (connection, name):
+        found = read_job(connection, job, name).job
+        rows = connection.execute(select(COMMITS).where(COMMITS.c.job == found).order_by(*newest).limit(limit)).all()
+        return [read_commit(row._asdict(), found, name) for row in reversed(rows)]
+
+
+def read_job(connection: Connection, job: str | None, name: str) -> Row[Any]:
+    """Return the row of a job; of the only one if it is None. `name` is that of the database.
+
+    Raises `StoreMismatchError` if there is no such job, and `StoreError` if there are several and none is named.
+    """
+    rows = connection.execute(_JOBS).all()
+    names = [row.job for row in rows]
+    if job is None and len(names) > 1:
+        raise StoreError(f"{name} holds {len(names)} jobs ({listed(names)}): name one with --job")
+    found = next((row for row in rows if job in (None, row.job)), None)
+    if found is None:
+        held = listed([*map(repr, names)]) or "no job"
+        raise StoreMismatchError(f"{name} holds {held}" + ("" if job is None else f", and not {job!r}"))
+    return found
+
+
+def read_snapshots(connection: Connection, job: str | None, name: str) -> list[Snapshot]:
+    """Return the last snapshot of every shard of a job, in the order of the shards.
+
+    `job` and `name` are those of `read_job`. Raises `StoreDamagedError` if a checksum fails, and the errors of
+    `read_job`.
+    """
+    if job is None and connection.execute(_JOBS).first() is None:  # its first job begins at this moment
         return []
-    job = job_of(jobs, expected, name)
-    return snapshots_of(driver.execute(ALL_SHARDS, {"job": job.job}).fetchall(), job, name)
-
-
-def _row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> SimpleNamespace:
-    return SimpleNamespace(**dict(zip((column[0] for column in cursor.description), values, strict=True)))
+    found = read_job(connection, job, name)
+    rows = connection.execute(_SHARDS, {"job": found.job}).all()
+    return [snapshot for row in rows if (snapshot := read_snapshot(row, found, name)) is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any
@@ -11,31 +11,13 @@ from typing import Any
 import orjson
 
 from streamdp.data.records import Position, Shard
-from streamdp.database.interface import Header
-from streamdp.errors import StoreDamagedError, StoreError, StoreMismatchError, listed
+from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import StoredState, encode_state
 
-STORE_HEADER = Header("store", 0x73445073, 1)
 NAMES = ("seq", "committed_at", "learned", "refused", "dead", "left_out", "position")
 """The columns of a commit that a snapshot and the history share."""
 
-
-def _select(*columns: str) -> str:
-    return f"SELECT {', '.join(f'{column} AS {column}' for column in columns)} FROM"
-
-
-# A column that damage has renamed is an error of the database. Rows have the names that are given here by AS, because
-# SQLite would give them those of its schema, in which damage may have changed the case of a letter.
-ALL_JOBS = f"{_select('job', 'fingerprint', 'config')} jobs"
-"""Reads all jobs of a database."""
-WAITING = "SELECT coalesce(sum(waiting), 0) FROM shards WHERE job = :job"
-"""Counts the records of a job that wait, also before its first commit."""
-ALL_SHARDS = (
-    f"{_select('topic', 'partition', 'epoch', 'waiting', 'state', 'checksum', *NAMES)} shards WHERE job = :job"
-    " ORDER BY topic, partition"
-)
-"""Reads all shards of a job."""
 
 _LETTERS = "letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
@@ -68,21 +50,6 @@ def history_checksum(job: str, shard: Shard, columns: Mapping[str, Any]) -> byte
     """BLAKE2b over the `columns` of `commit_columns`: against damage, and against a row of another store or job."""
     content = json.dumps([job, *shard, *(columns[name] for name in NAMES)])
     return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
-
-
-def job_of(rows: Sequence[Any], job: str | None, name: str) -> Any:
-    """Return the row of a job among all rows; of the only one if it is None. `name` is that of the database.
-
-    Raises `StoreMismatchError` if there is no such job, and `StoreError` if there are several and none is named.
-    """
-    names = [row.job for row in rows]
-    if job is None and len(names) > 1:
-        raise StoreError(f"{name} holds {len(names)} jobs ({listed(names)}): name one with --job")
-    found = next((row for row in rows if job in (None, row.job)), None)
-    if found is None:
-        held = listed([*map(repr, names)]) or "no job"
-        raise StoreMismatchError(f"{name} holds {held}" + ("" if job is None else f", and not {job!r}"))
-    return found
 
 
 def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
@@ -124,15 +91,6 @@ def snapshot_of(job: str, fingerprint: str, config: str, shard: Shard, columns: 
         letters=letters,
         waiting=columns["waiting"],
     )
-
-
-def snapshots_of(rows: Iterable[Any], job: Any, name: str) -> list[Snapshot]:
-    """Return the snapshots of shards that have a commit, by their rows and that of their job, in the database `name`.
-
-    Raises `StoreDamagedError` if a checksum fails.
-    """
-    found = [read_snapshot(row, job, name) for row in rows]
-    return [snapshot for snapshot in found if snapshot is not None]
 
 
 def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:

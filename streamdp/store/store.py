@@ -31,8 +31,7 @@ from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import given_key, make_key, source_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check, enter
-from streamdp.store.queries import read_history, read_job
-from streamdp.store.reading import snapshots
+from streamdp.store.reading import history, read_job, snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.snapshot_codec import (
     NAMES,
@@ -472,9 +471,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
         `url_or_path` and `job` are as in `snapshot`.
         """
-        database = open_database(url_or_path, job)
-        with database.reading(STORE_FORMAT) as connection:
-            return read_history(connection, limit, job, database.name)
+        return history(url_or_path, limit, job)
 
     def close(self) -> None:
         """Close without a commit: what was learned since the last commit was never visible and is discarded.

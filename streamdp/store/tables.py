@@ -22,7 +22,7 @@ from sqlalchemy import (
 from streamdp.data.records import Shard
 from streamdp.database.interface import Format
 from streamdp.ledger.tables import add_tables
-from streamdp.store.snapshot_codec import NAMES, STORE_HEADER
+from streamdp.store.snapshot_codec import NAMES
 
 _metadata = MetaData()
 add_tables(_metadata)  # the ledger of all jobs
@@ -94,7 +94,7 @@ ADD_SHARD = text(
 """Add a shard without any commit, unless it exists."""
 
 
-STORE_FORMAT = Format(STORE_HEADER.name, STORE_HEADER.application_id, STORE_HEADER.version, _metadata)
+STORE_FORMAT = Format("store", 0x73445073, 1, _metadata)
 
 
 def of_shard(table: Table) -> ColumnElement[bool]:
