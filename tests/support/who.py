@@ -43,6 +43,7 @@ from streamdp.learners.shuffle import ShuffleBatches
 from streamdp.learners.sums import Mixed
 from streamdp.ledger.loans import CarriedRows
 from streamdp.ledger.periods import parse_cap
+from streamdp.optim.newton import Newton
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount, parse_budget, with_amount
 from streamdp.privacy.mechanisms import Gaussian
@@ -52,6 +53,7 @@ from tests.support.interruptions import interrupted
 DAY = 86_400
 NOW = 1.7e9 // DAY * DAY + 3600
 PEOPLE = 6
+PROBE = 8
 SLACK = 1 + 1e-9
 
 
@@ -312,9 +314,16 @@ class Transcript:
                 (HeldOutStatistics, "learn", self.asks),
                 (Validator, "answer", self.answered),
             ]
+            stack.enter_context(mock.patch.object(Newton, "probing", property(probing)))
             for owner, name, wrap in places:
                 stack.enter_context(mock.patch.object(owner, name, wrap(getattr(owner, name))))
             yield
+
+
+def probing(learner: Newton) -> tuple[int, float]:
+    """Probes of few records, so that the batches here have some."""
+    able = learner._follow and learner._replans and not learner.searching and learner.batch >= 2 * PROBE
+    return (PROBE, 0.5) if able else (0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -343,6 +352,12 @@ class Case:
     def renews(self) -> bool:
         return " per " in self.cap
 
+    @property
+    def classes(self) -> list[str]:
+        """What the target is one of; empty for a number."""
+        found: list[str] = self.settings["schema"].get("target", {}).get("classes", [])
+        return found
+
     def features(self) -> dict[str, str]:
         """The features of the combination, by name."""
         model, validation = self.settings["model"], self.settings.get("validation", {})
@@ -354,6 +369,7 @@ class Case:
             "budget": type(parse_budget(model["budget"])).__name__,
             "cap": type(parse_cap(self.cap.split(" per ")[0])).__name__,
             "period": "total" if "total" in self.cap else "renews" if self.renews else "no",
+            "classes": str(bool(self.classes)),
             "every": str(self.every),
             "change": model.get("change", "usual"),
             "shards": str(self.shards),
@@ -406,7 +422,8 @@ def case(seed: int) -> Case:
                 model["every"] = "1 day"
                 schema["time"] = {"column": "at", "unit": "seconds"}
         else:
-            schema["target"] = {"column": "t", "bounds": [-2, 2]}
+            numbers = rng.random() < 0.6
+            schema["target"] = {"column": "t"} | ({"bounds": [-2, 2]} if numbers else {"classes": ["no", "yes"]})
             if trust == "window":
                 model |= {"window": int(rng.integers(20, 40)), "items_per_user": int(rng.integers(1, 5))}
             elif trust != "nobody":
@@ -517,6 +534,9 @@ def run(given: Case) -> Outcome:
         mine &= days == day
     X = np.column_stack([rng.uniform(-1, 1, n), rng.integers(0, 2, n)])
     y = rng.uniform(-2, 2, n)
+    moves = not given.classes or rng.random() < 0.5  # gradients are furthest apart if only the class differs
+    if given.classes:
+        y = (y > 0).astype(float)
     times = NOW - (2 - days) * DAY
     people = [Dated(f"p{k}", float(at)) if given.renews else f"p{k}" for k, at in zip(who, times, strict=True)]
     usual = amount(given.build(None).record_budget)
@@ -529,7 +549,9 @@ def run(given: Case) -> Outcome:
     # What is computed once and kept must be there: else the same line is another one in the second run.
     for side in (1.0, 1.0, -1.0) if given.interrupted == "line" else (1.0, -1.0):
         values, targets = X.copy(), y.copy()
-        values[mine, 0], values[mine, 1], targets[mine] = side, (1 - side) / 2, 2 * side
+        place = side if moves else 1.0
+        values[mine, 0], values[mine, 1] = place, (1 - place) / 2
+        targets[mine] = (1 + side) / 2 if given.classes else 2 * side
         transcript = Transcript(None if side > 0 else transcript, interrupt=at_release)
         ledger = ledger_of(given.cap)
         records = Records(values, times.astype(float) if given.every else targets, budgets, people)
@@ -586,7 +608,8 @@ def apply(models: list[Any], call: Call, given: Case, ledger: Ledger, records: R
         x, own = {"a": float(mine.X[0, 0]), "g": "y" if mine.X[0, 1] else "x"}, None
         if mine.budgets is not None and not np.isnan(mine.budgets[0]):
             own = with_amount(model.record_budget, float(mine.budgets[0]))
-        model.learn_one(x, float(mine.y[0]), subject=mine.people[0], budget=own)
+        y = given.classes[int(mine.y[0])] if given.classes else float(mine.y[0])
+        model.learn_one(x, y, subject=mine.people[0], budget=own)
     elif call.kind == "spark":
         models[call.shard] = learn_on_spark(given, model, ledger, mine)
     elif call.kind == "close":
