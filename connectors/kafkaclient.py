@@ -53,6 +53,9 @@ PASSING = (
 )
 """Errors after which a call may succeed, although the client does not call them retriable."""
 
+CUT = "Transport closed for writes"
+"""What the client says, as a mere `RuntimeError`, of a connection that was cut just before it sends (3.0.12)."""
+
 CONNECT_TIMEOUT_S = 6.0
 ANSWER_TIMEOUT_S = 10.0
 LOGIN_TIMEOUT_S = 2.0
@@ -273,10 +276,18 @@ def kafka_errors(topic: str = "") -> Iterator[None]:
     except UnknownTopicOrPartitionError:
         raise SourceError("the topic was deleted") from None
     except KafkaError as error:
-        if isinstance(error.__cause__, StreamDPError):  # our error, raised in a rebalance inside the client
-            raise error.__cause__ from None
-        if not (error.retriable or isinstance(error, PASSING)):  # it would come again
-            raise SourceError(
-                f"Kafka: {type(error).__name__}; see the client's settings, and the limits and the log of the broker"
-            ) from None
-        raise SourceUnavailableError(f"no answer from the Kafka broker ({type(error).__name__})") from None
+        raise _ours(error) from None
+    except RuntimeError as error:
+        if str(error) != CUT:
+            raise
+        raise SourceUnavailableError("no answer from the Kafka broker: the connection was cut") from None
+
+
+def _ours(error: KafkaError) -> BaseException:
+    """What stands for an error of the client that has no words of its own."""
+    name = type(error).__name__
+    if isinstance(error.__cause__, StreamDPError):  # our error, raised in a rebalance inside the client
+        return error.__cause__
+    if error.retriable or isinstance(error, PASSING):
+        return SourceUnavailableError(f"no answer from the Kafka broker ({name})")
+    return SourceError(f"Kafka: {name}; see the client's settings, and the limits and the log of the broker")

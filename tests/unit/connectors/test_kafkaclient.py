@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import kafka.errors
 import pytest
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
 
 from connectors.kafkaclient import kafka_errors
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StoreDamagedError
@@ -48,6 +52,19 @@ def test_what_would_come_again_is_an_error_at_once(name: str) -> None:
     error = raised(kind({}) if name == "LogTruncationError" else kind())
     assert type(error) is SourceError
     assert name in str(error)
+
+
+def test_a_connection_that_is_cut_before_the_client_writes_is_waited_for() -> None:
+    """The kill matrix found it: a worker ended with an unexpected error after its brokers were cut."""
+    loop = NetworkSelector()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        transport = KafkaTCPTransport(loop, ours)
+        transport.abort()
+        with pytest.raises(SourceUnavailableError, match="was cut"), kafka_errors():
+            transport.write(b"a request")
+    with pytest.raises(RuntimeError, match="another"), kafka_errors():
+        raise RuntimeError("another")
 
 
 def test_errors_with_their_own_words() -> None:
