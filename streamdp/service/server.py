@@ -9,7 +9,8 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import uvicorn
@@ -21,13 +22,16 @@ from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
-from streamdp.service.connections import AT_ONCE, HEAD_SECONDS, KEEP_ALIVE_SECONDS, Connection, most_connections
+from streamdp.service.connections import KEEP_ALIVE_SECONDS, Acceptor, most_connections
+from streamdp.service.guard import access_log
 from streamdp.service.problems import place_of
 
-BACKLOG = 2048
-"""Connections that wait to be accepted."""
 STOP_SECONDS = 6
 """How long open requests may take after the signal to stop. Then the learners stop: see `learning_job.STOP_S`."""
+MOST_OF_A_MESSAGE = 10
+"""How often the log has one message in a minute. Lines of calls are not counted."""
+_MOST_MESSAGES = 1000
+"""Different messages whose numbers are remembered."""
 _SWITCH_S = 0.001
 """How long a learner may keep the interpreter while a request waits for it; Python's default is 5 ms."""
 
@@ -77,19 +81,12 @@ class Server(uvicorn.Server):
         loop.set_exception_handler(_note_unexpected)
         await super().startup(sockets)
         if self.started:
-            given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
-            most, waiting = most_connections(len(self._app.state.jobs)), dict[Connection, None]()
-            seconds = None if self.config.ssl is None else HEAD_SECONDS
-            server = await loop.create_server(
-                lambda: Connection(most, waiting, **given),
-                sock=self._listening,
-                backlog=AT_ONCE,
-                ssl=self.config.ssl,
-                ssl_handshake_timeout=seconds,
-                ssl_shutdown_timeout=seconds,
+            most, config = most_connections(len(self._app.state.jobs)), self.config
+            state = self.lifespan.state
+            acceptor = Acceptor(
+                self._listening, most, self.server_state, config.ssl, config=config, app_state=state, _loop=loop
             )
-            self._listening.listen(BACKLOG)
-            self.servers.append(server)
+            self.servers.append(acceptor)  # type: ignore[arg-type]
         if self._app.state.failure is not None:
             self.should_exit = True
         elif self.started:
@@ -136,7 +133,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Open a socket that listens on `host` and `port` (0: any free port). Raises `ConfigError` if it cannot."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        listening = socket.create_server(address[:2], family=family, backlog=2048)
         # Connections inherit it. Without it, an answer waits up to 40 ms for the acknowledgement of its own headers.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
@@ -151,11 +148,40 @@ def _note_unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
     _log.error("unexpected %s at %s", type(error).__name__, place_of(error))
 
 
+class Sparing(logging.Filter):
+    """Lets a message pass `MOST_OF_A_MESSAGE` times in a minute, and then says how many were left out.
+
+    Each call has its line in the access log: those all pass. The seconds of `clock` never go backward.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a `record` of the log passes."""
+        record.left_out = ""
+        if record.name == access_log.name:
+            return True
+        now, message = self._clock(), record.getMessage()
+        began, count = self._seen.get(message, (now, 0))
+        if now >= began + 60.0:
+            if count > MOST_OF_A_MESSAGE:
+                record.left_out = f" ({count - MOST_OF_A_MESSAGE} more such messages were left out)"
+            began, count = now, 0
+        if len(self._seen) > _MOST_MESSAGES:
+            self._seen.clear()
+        self._seen[message] = began, count + 1
+        return count < MOST_OF_A_MESSAGE
+
+
 @contextlib.contextmanager
 def _log_to_standard_error(level: str) -> Iterator[None]:
     """Log what the service, uvicorn and asyncio say. The last two say warnings and errors only."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s%(left_out)s"))
+    handler.addFilter(Sparing())
     levels = {"streamdp.service": level, "uvicorn": "WARNING", "asyncio": "WARNING"}
     before = {name: ((logger := logging.getLogger(name)).level, logger.propagate) for name in levels}
     try:

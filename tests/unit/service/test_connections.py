@@ -1,23 +1,40 @@
-"""Connections: how many there may be, probes beyond the limit, and the time of each phase."""
+"""Connections: places for all, for one address and for probes; the time of each phase; and a log that stays small."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from uvicorn.server import ServerState
 
 from streamdp import system
 from streamdp.service import connections
-from streamdp.service.connections import MOST_CONNECTIONS, SPARE, Connection
+from streamdp.service.connections import MOST_CONNECTIONS, SPARE, Acceptor, Connection, Places, network_of
+from streamdp.service.server import MOST_OF_A_MESSAGE, Sparing
+from tests.support.clock import FakeClock
 from tests.support.service import client, job
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 GET = HEAD + b"\r\n"
+
+
+class _One:
+    """What `Places` use of a connection."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.spare, self.dropped = address, False, False
+
+    def drop(self) -> None:
+        self.dropped = True
 
 
 @contextmanager
@@ -30,6 +47,54 @@ def _rest(one: socket.socket) -> bytes:
     """What comes until the service closes the connection."""
     with one.makefile("rb") as file:
         return file.read()
+
+
+def test_who_waits_longest_of_the_address_with_most_gives_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SPARE", 0)
+    places: Any = Places(6)
+    strangers, other = [_One("a") for _ in range(3)], [_One(address) for address in "bcd"]
+    for one in (other[0], *strangers, *other[1:]):
+        assert places.enter(one)
+    places.work(strangers[0])
+    assert places.enter(_One("e"))
+    assert [one.dropped for one in (*strangers, *other)] == [False, True, False, False, False, False]
+
+
+def test_one_address_has_half_of_the_places() -> None:
+    places: Any = Places(6)
+    strangers = [_One("a") for _ in range(10 + SPARE)]
+    assert all(map(places.enter, strangers))
+    assert [one.dropped for one in strangers] == [True] * 7 + [False] * (3 + SPARE)
+    for one in strangers:
+        places.work(one)
+    assert [one.spare for one in strangers[7:]] == [False] * 3 + [True] * SPARE
+    assert not places.enter(_One("a"))
+    assert places.enter(_One("b"))
+    assert not strangers[7].dropped
+
+
+def test_requests_are_not_closed_and_further_ones_are_spare() -> None:
+    places: Any = Places(4)
+    working = [_One(str(address)) for address in range(4 + SPARE)]
+    for one in working:
+        assert places.enter(one)
+        places.work(one)
+    assert [one.spare for one in working] == [False] * 4 + [True] * SPARE
+    assert not places.enter(_One("f"))
+    assert not any(one.dropped for one in working)
+    places.wait(working[0])
+    assert places.enter(_One("f"))
+    assert working[0].dropped
+    for _ in range(2):
+        places.leave(working[1])  # its place is free once, however often it leaves
+    assert places.enter(_One("g"))
+    assert not any(one.dropped for one in working[1:])
+
+
+def test_a_network_of_ipv6_is_one_address() -> None:
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:2") != network_of("2001:db8:0:1::1")
+    assert network_of("fe80::1%eth0") == network_of("fe80::2")
+    assert network_of("192.0.2.1") != network_of("192.0.2.2")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +164,7 @@ def test_an_answer_that_is_not_read_has_its_time(tmp_path: Path, monkeypatch: py
 
 
 def test_probes_are_answered_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 6)  # an address has three
     with client(job(tmp_path)) as http, ExitStack() as stack:
         http.get("/healthz", headers={"Connection": "close"})
         for _ in range(3):
@@ -119,3 +184,52 @@ def test_many_silent_connections_leave_places_for_callers(tmp_path: Path, monkey
             with httpx.Client(base_url=http.base_url, timeout=60) as another:
                 assert another.get(path).status_code == 200
         assert all(_rest(one) == b"" for one in silent[:150])  # the oldest ones gave their places
+
+
+def test_without_descriptors_the_service_waits_and_goes_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_PAUSE_SECONDS", 0.001)
+    tried: list[int] = []
+
+    class Listening(socket.socket):
+        def accept(self) -> Any:
+            tried.append(1)
+            if len(tried) < 3:
+                raise OSError(errno.EMFILE, "Too many open files")
+            found.set_result(None)
+            raise BlockingIOError
+
+    async def run() -> None:
+        nonlocal found
+        found = asyncio.get_running_loop().create_future()
+        with Listening() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            acceptor = Acceptor(listening, 4, ServerState(), None)
+            with socket.create_connection(listening.getsockname()):
+                await found
+            acceptor.close()
+
+    found: asyncio.Future[None]
+    monkeypatch.setattr(logging.getLogger("streamdp.service"), "propagate", True)
+    asyncio.run(run())
+    said = [r.getMessage() for r in caplog.records if r.name == "streamdp.service.connections"]
+    assert said == ["no connection can be accepted: too many open files"] * 2
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_a_message_that_repeats_is_left_out_and_counted() -> None:
+    clock = FakeClock()
+    sparing = Sparing(clock)
+
+    def passed(name: str, text: str) -> list[str]:
+        records = [logging.makeLogRecord({"name": name, "msg": "%s", "args": (text,)}) for _ in range(1000)]
+        return [str(record.left_out) for record in records if sparing.filter(record)]  # type: ignore[attr-defined]
+
+    assert passed("streamdp.service.jobs", "a") == [""] * MOST_OF_A_MESSAGE
+    assert passed("uvicorn.error", "b") == [""] * MOST_OF_A_MESSAGE
+    assert len(passed("streamdp.service.access", "a")) == 1000
+    clock.sleep(61)
+    left_out = 1000 - MOST_OF_A_MESSAGE
+    assert passed("streamdp.service.jobs", "a")[0] == f" ({left_out} more such messages were left out)"
