@@ -5,7 +5,8 @@ subject twice. Batches are as the runner makes them; each goes to `admit_many`, 
 which means that they are on the disk. Only these two calls are timed, not the making of names.
 
 `python -m benchmarks.ledger --shared 4` lets so many jobs, each with people of its own, spend in one database of
-PostgreSQL, and samples what their transactions wait for.
+PostgreSQL, and samples what their transactions wait for. With `--rest 0.1` each job rests so many seconds after each
+commit: then a machine with few cores has room for all, and what is left to wait for are locks.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def measure(subjects: int, spends: int, commit: int, folder: Path) -> dict[str, 
 SHARED_SECONDS, SHARED_COMMIT, SHARED_PEOPLE = 20.0, 2_000, 200_000
 
 
-def spend(url: str, number: int) -> int:
-    """Let a job spend for a while; return how many spends it has committed."""
+def spend(url: str, number: int, rest: float) -> int:
+    """Let a job spend for a while, with a rest after each commit; return how many spends it has committed."""
     rng, done = np.random.default_rng(number), 0
     with Store(url, f"job-{number}", "", cap=GaussianDP(1000)) as store:
         ledger = store.ledger
@@ -98,10 +99,11 @@ def spend(url: str, number: int) -> int:
             ledger.admit_many([f"{number}-person-{i}" for i in people], GaussianDP(0.1))
             store.commit({}, {}, Counts())
             done += SHARED_COMMIT
+            time.sleep(rest)
     return done
 
 
-def shared(jobs: int) -> None:
+def shared(jobs: int, rest: float) -> None:
     """Print how many spends so many jobs commit in a second, and the share of their time in which they wait."""
     from servers.postgres import Postgres
 
@@ -110,7 +112,8 @@ def shared(jobs: int) -> None:
         key = {"STREAMDP_SUBJECT_KEY": "0" * 64}
         command = [sys.executable, "-m", "benchmarks.ledger", "--spend", server.url]
         workers = [
-            subprocess.Popen([*command, str(i)], env=os.environ | key, stdout=subprocess.PIPE) for i in range(jobs)
+            subprocess.Popen([*command, str(i), str(rest)], env=os.environ | key, stdout=subprocess.PIPE)
+            for i in range(jobs)
         ]
         with create_engine(server.url.replace("postgresql", "postgresql+psycopg")).connect() as connection:
             while any(worker.poll() is None for worker in workers):
@@ -144,13 +147,15 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"save the figures in {PAGE.name}")
     parser.add_argument("--one", nargs=3, type=int, metavar=("SUBJECTS", "SPENDS", "COMMIT"), help="one run, as JSON")
     parser.add_argument("--shared", type=int, metavar="JOBS", help="so many jobs in one database of PostgreSQL")
-    parser.add_argument("--spend", nargs=2, metavar=("URL", "NUMBER"), help="one of these jobs")
+    parser.add_argument("--spend", nargs=3, metavar=("URL", "NUMBER", "REST"), help="one of these jobs")
+    parser.add_argument("--rest", type=float, default=0.0, metavar="SECONDS", help="of a job after each commit")
     arguments = parser.parse_args()
     if arguments.spend:
-        print(spend(arguments.spend[0], int(arguments.spend[1])))
+        url, number, rest = arguments.spend
+        print(spend(url, int(number), float(rest)))
         return
     if arguments.shared:
-        shared(arguments.shared)
+        shared(arguments.shared, arguments.rest)
         return
     if arguments.one:
         with tempfile.TemporaryDirectory() as folder:
