@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         WindowedRegressor,
     )
     from streamdp.estimators.accounts import Account, account
+    from streamdp.estimators.door import Classifier, Regressor
     from streamdp.estimators.loading import load
     from streamdp.ledger.ledger import Ledger
     from streamdp.optim.domains import Box, L2Ball, RealSpace
@@ -49,6 +50,10 @@ _HOMES = {
         "UserLevelLDPRegressor",
         "WindowedClassifier",
         "WindowedRegressor",
+    ),
+    "streamdp.estimators.door": (
+        "Classifier",
+        "Regressor",
     ),
     "streamdp.estimators.loading": ("load",),
     "streamdp.estimators.accounts": (
@@ -106,6 +111,7 @@ __all__ = [
     "Account",
     "ApproxDP",
     "Box",
+    "Classifier",
     "Gaussian",
     "GaussianDP",
     "Guarantee",
@@ -126,6 +132,7 @@ __all__ = [
     "PureDP",
     "Quantile",
     "RealSpace",
+    "Regressor",
     "Runner",
     "ShuffleClassifier",
     "ShuffleRegressor",

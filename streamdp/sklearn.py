@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp import estimators
-from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, Trust, chosen, usual_delta
+from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, usual_delta
 from streamdp.data.floats import floats
 from streamdp.errors import (
     ConfigError,
@@ -28,6 +28,7 @@ from streamdp.errors import (
     check_choice,
     is_number,
 )
+from streamdp.estimators.door import Trust, chosen
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled

@@ -16,7 +16,7 @@ from streamdp.errors import ConfigError, suggestion
 
 if TYPE_CHECKING:
     from streamdp.config.draft import DraftColumn
-    from streamdp.config.trust import Trust
+    from streamdp.estimators.door import Trust
 
 
 @app.command(epilog="Example: streamdp init flights.csv --target late -o late.yaml")

@@ -19,8 +19,9 @@ from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.promise import Promise, models, weaker
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
-from streamdp.config.trust import STATISTICS, Trust, trust_of
+from streamdp.config.trust import STATISTICS
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.estimators.door import Trust, trust_of
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.traps import say_nothing, unsaid
 from streamdp.learners.series import furthest

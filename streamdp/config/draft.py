@@ -19,9 +19,10 @@ import polars as pl
 
 from connectors.textform import TextForm
 from streamdp.config.file import stem
-from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, Trust, usual_trust
+from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, usual_trust
 from streamdp.data.notation import Notation
 from streamdp.errors import ConfigError, suggestion
+from streamdp.estimators.door import Trust
 
 Kind = Literal["number", "boolean", "date", "text"]
 

@@ -30,9 +30,10 @@ from streamdp.config.redis import RedisSourceConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.config.trust import ESTIMATORS, STATISTICS, completed, trust_of
+from streamdp.config.trust import ESTIMATORS, STATISTICS, completed
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
+from streamdp.estimators.door import trust_of
 from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows

@@ -10,8 +10,9 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from streamdp import estimators
 from streamdp.config.settings import Settings
-from streamdp.config.trust import ESTIMATORS, STATISTICS, Trust, trust_of
+from streamdp.config.trust import ESTIMATORS, STATISTICS
 from streamdp.errors import ConfigError
+from streamdp.estimators.door import Trust, trust_of
 from streamdp.estimators.estimator import Estimator
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.validation.plan import plan_of

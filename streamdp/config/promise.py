@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from streamdp.config.settings import Settings
-from streamdp.config.trust import Trust
+from streamdp.estimators.door import Trust
 from streamdp.ledger.periods import allows_more, parse_cap, same_kind
 from streamdp.privacy.guarantees import implies, parse_budget
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from streamdp import estimators
 from streamdp.errors import BudgetError
+from streamdp.estimators.door import Trust, chosen, trust_of
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 STATISTICS = "Statistics"
 """The estimator of a job with statistics, which takes its trust as a parameter."""
 ESTIMATORS = tuple(name for name in estimators.__all__ if name.endswith(("Classifier", "Regressor", STATISTICS)))
-Trust = Literal["nobody", "process", "window", "shuffler"]
-
 QUESTION = "Who may see the raw records while they are processed?"
 ANSWERS: dict[Trust, str] = {
     "nobody": "each record becomes noise first, as on people's devices (LDP); needs the most records",
@@ -32,25 +31,11 @@ ANSWERS: dict[Trust, str] = {
 }
 """What the answers mean."""
 
-_FAMILIES: dict[Trust, tuple[str, ...]] = {
-    "nobody": ("LDPASGD", "LDPSGD", "UserLevelLDP"),
-    "process": ("PanPrivate",),
-    "window": ("Windowed",),
-    "shuffler": ("Shuffle",),
-}
-"""The names of estimators without their endings; the first one is chosen."""
-
 NEED_DELTA: tuple[Trust, ...] = ("process", "window", "shuffler")
 LEAST_DELTA = 1e-8
 """delta of a job that does not say how many records it expects."""
 WHOLE_FILE = 2**20
 """A window of a file ends with the file, or after so many records."""
-
-
-def trust_of(estimator: str) -> Trust:
-    """Return the trust that an estimator needs, by its name."""
-    stem = estimator.removesuffix("Classifier").removesuffix("Regressor")
-    return next(trust for trust, stems in _FAMILIES.items() if stem in stems)
 
 
 def usual_trust(settings: Mapping[str, Any]) -> Trust:
@@ -59,22 +44,19 @@ def usual_trust(settings: Mapping[str, Any]) -> Trust:
     An operator holds a file or a table anyway; but records that answer, or are in statistics, beside being learned are
     in no window. Statistics without a model have the same rule. LDP
     estimators alone allow a budget of each record, and commits after any record, which requests of the service wait
-    for. They are also better if pan-private learning has no Newton steps, and for three classes or more, by the figures
-    of `benchmarks.trust`.
+    for. They are also better if pan-private learning has no Newton steps, by the figures of `benchmarks.trust`.
     """
     source, schema = _mapping(settings, "source"), _mapping(settings, "schema")
     kind = source.get("format") if source.get("type") == "spark" else source.get("type")
-    classes = _mapping(schema, "target").get("classes")
     window = _mapping(settings, "validation").get("budget") is None and settings.get("statistics") is None
     trust: Trust = "window" if window else "process"
     if kind == "kafka":
         trust = "nobody" if source.get("content") == "reports" else "process"
     elif kind == "shuffle":
         return "shuffler"
-    several = isinstance(classes, list | tuple) and len(classes) > 2
     sums = trust == "process" or source.get("type") == "spark"  # Spark adds sums over all people of a window
     unplanned = sums and not _has_newton(_mapping(settings, "model").get("loss"))
-    if kind == "http" or schema.get("budget") is not None or several or unplanned:
+    if kind == "http" or schema.get("budget") is not None or unplanned:
         return "nobody"
     return trust
 
@@ -82,12 +64,7 @@ def usual_trust(settings: Mapping[str, Any]) -> Trust:
 def _has_newton(loss: Any) -> bool:
     """Whether a loss, as a job names it, has a bounded curvature; None is the default one."""
     name, clip = (loss.get("name"), loss.get("clip")) if isinstance(loss, Mapping) else (loss, None)
-    return name in (None, "huber", "logistic") and clip is None
-
-
-def chosen(trust: Trust, *, classes: bool) -> str:
-    """Return the name of the estimator of a `trust`, for a target with `classes` or a number."""
-    return _FAMILIES[trust][0] + ("Classifier" if classes else "Regressor")
+    return name in (None, "huber", "logistic", "softmax") and clip is None
 
 
 def usual_delta(records: int | None) -> float:

@@ -71,12 +71,16 @@ def test_without_trust_the_source_says_who_sees_the_records(
     assert job(source, **more).model.estimator == f"{family}Regressor"
 
 
-def test_three_classes_and_budgets_of_records_are_learned_by_ldp() -> None:
-    target = {"column": "y", "classes": ["a", "b", "c"]}
-    for more in ({"target": target}, {"budget": "spend"}):
-        schema = {"features": {"x": [0, 1]}, "target": {"column": "y"}} | more
-        found = make_config({"job": "j", "source": FILE, "schema": schema})
-        assert found.model.estimator.startswith("LDPASGD")
+def test_budgets_of_records_are_learned_by_ldp() -> None:
+    schema = {"features": {"x": [0, 1]}, "target": {"column": "y"}, "budget": "spend"}
+    assert make_config({"job": "j", "source": FILE, "schema": schema}).model.estimator == "LDPASGDRegressor"
+
+
+@pytest.mark.parametrize(("source", "family"), [(FILE, "Windowed"), (KAFKA, "PanPrivate")])
+def test_three_classes_have_the_trust_of_two(source: dict[str, Any], family: str) -> None:
+    """Before Newton's steps for them, LDP was better; now it makes about twice the errors (`benchmarks.ordinary`)."""
+    schema = {"features": {"x": [0, 1]}, "target": {"column": "y", "classes": ["a", "b", "c"]}}
+    assert make_config({"job": "j", "source": source, "schema": schema}).model.estimator == f"{family}Classifier"
 
 
 def test_both_may_be_given_if_they_agree() -> None:
