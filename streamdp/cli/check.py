@@ -146,7 +146,6 @@ def _plan_of(job: str, records: int | None) -> None:
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
     from streamdp.config.checking import come_again, unended
-    from streamdp.data.inspection import shared
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals
 
@@ -163,9 +162,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
         "fit": found.fit,
         "people": found.expected_people if found.named else None,
         "unfit": dead,
-        "columns": {
-            name: asdict(counts) | {"others": shared(counts.others)} for name, counts in found.columns_found.items()
-        },
+        "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
         "plan": None if plan is None else asdict(plan) | {"sentence": plan.sentence},
         "problems": problems,
         "warnings": [

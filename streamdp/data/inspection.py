@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,8 +25,8 @@ OFTEN = 0.1
 """The share of values that is worth a warning."""
 _ENOUGH = 50
 _PEOPLE = 1_000_000
-_OTHERS, _SHOWN, SHARED = 10_000, 5, 10
-"""How many undeclared texts of a column are counted, and how many of those are named that so many records share."""
+_OTHERS, _NAMED, _SHARED = 10_000, 5, 10
+"""How many undeclared texts of a column are counted, and how many of those are named that so many people share."""
 _APART, _SURE = 0.25, 4.0
 """The difference of two means, in standard deviations, that is worth a warning, and in standard errors."""
 
@@ -37,7 +38,7 @@ class ColumnCounts:
     values: int = 0  # how many were looked at
     missing: int = 0  # empty ones
     unknown: int = 0  # texts that are no declared category or class
-    others: dict[str, int] = field(default_factory=dict)  # which texts these are, at most `_OTHERS`
+    others: dict[str, int] = field(default_factory=dict)  # the most frequent of these, with counts: see `_Others`
     padded: int = 0  # those of them that are one but for blanks around it, or for .0 behind it
     outside: int = 0  # numbers below or above the declared bounds
     # how often each declared category or class occurs, in their order
@@ -61,6 +62,27 @@ class _Form:
         self.steps += max(len(numbers) - 1, 0)
         if declared and not self.texts:
             self.texts = column.cast(pl.String).filter(~column.cast(pl.String).is_in(list(declared))).n_unique()
+
+
+class _Others:
+    """The undeclared texts of a column: how many records have each, and which people, of whom some are enough."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, set[Any]]] = {}
+
+    def add(self, texts: pl.Series, people: pl.Series) -> None:
+        """Count the texts of a block, each with whose it is."""
+        some = pl.col("people").drop_nulls().unique().head(_SHARED)
+        found = pl.DataFrame({"text": texts, "people": people}).group_by("text").agg(pl.len().alias("n"), some)
+        for text, n, who in found.sort("n", descending=True).iter_rows():
+            if text in self._counts or len(self._counts) < _OTHERS:
+                count, known = self._counts.get(text, (0, set()))
+                self._counts[text] = count + n, known if len(known) >= _SHARED else known.union(who)
+
+    def shared(self) -> dict[str, int]:
+        """The most frequent texts that `_SHARED` people or more have, with their counts."""
+        common = {text: count for text, (count, people) in self._counts.items() if len(people) >= _SHARED}
+        return dict(sorted(common.items(), key=lambda one: -one[1])[:_NAMED])
 
 
 class _Likeness:
@@ -126,6 +148,7 @@ class Inspection:
         self.unended: Sequence[str] = ()
         """The files with a last line without its end, which is not read."""
         self._forms = {name: _Form() for name in schema.features}
+        self._others = {name: _Others() for name in self.columns_found}
         self._likeness: dict[str, _Likeness] = {}
 
     def reading(self, notation: Notation) -> Inspection:
@@ -159,16 +182,30 @@ class Inspection:
     def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
         """See `records.Encoder.encode`."""
         schema, faults = self._schema, Faults(frame.height)
+        people = pl.Series(positions) if schema.subject is None else frame.get_column(schema.subject)
         values: dict[str, np.ndarray] = {}
+
+        def count(
+            name: str,
+            column: pl.Series,
+            declared: tuple[float, float] | tuple[str, ...] | None,
+            code_of: Mapping[str, int],
+        ) -> None:
+            found = self.columns_found[name]
+            values[name], unknown = _count(found, column, declared, code_of)
+            if unknown.any():
+                self._others[name].add(column.cast(pl.String).filter(unknown), people.filter(unknown))
+                found.others = self._others[name].shared()
+
         for name, declared in schema.declarations.items():
             column = declared.read(frame.get_column(declared.column), schema.blanks, schema.notation, faults)
-            values[name] = _count(self.columns_found[name], column, declared.values or None, declared.codes)
+            count(name, column, declared.values or None, declared.codes)
             self._forms[name].add(column, declared.codes)
         if schema.target:
             classes = schema.classes
             target = without_blanks(frame.get_column(schema.target), schema.blanks)
-            values[schema.target] = _count(
-                self.columns_found[schema.target],
+            count(
+                schema.target,
                 target if classes else written(target, schema.notation),
                 classes or schema.target_bounds,
                 {} if classes is None else spellings(classes),
@@ -245,14 +282,8 @@ class Inspection:
         return out
 
 
-def shared(others: Mapping[str, int]) -> dict[str, int]:
-    """Return the most frequent undeclared texts of a column that `SHARED` records or more have, with their counts."""
-    most = sorted(others.items(), key=lambda one: -one[1])[:_SHOWN]
-    return {text: count for text, count in most if count >= SHARED}
-
-
 def _named(others: Mapping[str, int]) -> str:
-    shown = ", ".join(f"{text!r} {count:,}" for text, count in shared(others).items())
+    shown = ", ".join(f"{text!r} {count:,}" for text, count in others.items())
     return f" ({shown})" if shown else ""
 
 
@@ -261,8 +292,11 @@ def _count(
     column: pl.Series,
     declared: tuple[float, float] | tuple[str, ...] | None,
     code_of: Mapping[str, int],
-) -> np.ndarray:
-    """Count a column; returns its values: codes of `seen`, or numbers, clipped to the bounds; NaN and -1 for others."""
+) -> tuple[np.ndarray, pl.Series]:
+    """Count a column; return its values, codes of `seen`, or numbers, clipped to the bounds; NaN and -1 for others.
+
+    And the mask (n,) of texts that are not declared.
+    """
     text = column.str.strip_chars() if column.dtype == pl.String else column
     missing = blank(text)
     found.values += len(column)
@@ -273,10 +307,6 @@ def _count(
         unknown = (code < 0) & ~missing
         found.unknown += int(unknown.sum())
         if unknown.any():
-            texts = column.cast(pl.String).filter(pl.Series(unknown)).value_counts(sort=True, name="n")
-            for other, n in texts.iter_rows():
-                if other in found.others or len(found.others) < _OTHERS:
-                    found.others[other] = found.others.get(other, 0) + n
             bare = text.cast(pl.String).str.replace(r"^([+-]?[0-9]+)\.0+$", "${1}")
             found.padded += int((unknown & (codes(bare, code_of) >= 0)).sum())
         counts = np.bincount(code[code >= 0], minlength=len(levels)).tolist()
@@ -284,10 +314,10 @@ def _count(
         found.seen = {n: found.seen.get(n, 0) + k for n, k in zip(levels, counts, strict=True) if n not in own}
         shown = np.array([list(found.seen).index(n) if n in found.seen else -1 for n in levels] + [-1])
         shown_codes: np.ndarray = shown[code]
-        return shown_codes
+        return shown_codes, pl.Series(unknown)
     if declared is not None:
         low, high = declared
         numbers = text.cast(pl.Float64, strict=False)
         found.outside += int((((numbers < low) | (numbers > high)) & numbers.is_finite()).fill_null(False).sum())
-        return numbers.clip(low, high).fill_null(np.nan).to_numpy()
-    return text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+        return numbers.clip(low, high).fill_null(np.nan).to_numpy(), pl.Series(missing & False)
+    return text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy(), pl.Series(missing & False)

@@ -91,6 +91,19 @@ def test_whether_the_dropped_records_are_like_the_others(job: Path, quick: Quick
     assert "left out it is" not in quick("check", "job.yaml")[1]
 
 
+def test_an_undeclared_text_is_named_if_ten_people_share_it(job: Path, quick: Quick) -> None:
+    """The records of one person are not ten people."""
+    lines = ["who,age,city,married,wage"]
+    for i in range(1000):
+        who, city = (0, "Bonn") if i % 4 == 0 else (i, "Oslo" if i % 4 == 1 else "Rome")
+        lines.append(f"{who},{i % 50},{city},true,{i}")
+    (job / "people.csv").write_text("\n".join(lines) + "\n")
+    named = ({"Bonn": 250, "Oslo": 250}, {"Oslo": 250})
+    for text, others in zip((JOB, JOB.replace("schema:\n", "schema:\n  subject: who\n")), named, strict=True):
+        (job / "job.yaml").write_text(text)
+        assert json.loads(quick("check", "job.yaml", "--json")[1])["columns"]["city"]["others"] == others
+
+
 def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
     code, out, _ = quick("check", "job.yaml", COLUMNS="120")
     assert code == 3
