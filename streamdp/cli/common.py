@@ -30,8 +30,8 @@ TextSettings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="How the text is written, as in a job: source.encoding=latin-1, source.decimal=',', source.thousands,"
-        " source.comment or source.skip_lines; once for each.",
+        help="How the text is written, as in a job: source.delimiter=';', source.encoding=latin-1, source.decimal=',',"
+        " source.thousands, source.comment or source.skip_lines; once for each.",
     ),
 ]
 AcceptBudget = Annotated[
@@ -115,19 +115,6 @@ def need_stdin() -> None:
     """Raise `SourceError` if standard input is closed."""
     if sys.stdin is None:
         raise SourceError("standard input is closed")
-
-
-def ascii_delimiter(text: str) -> str:
-    r"""Return the delimiter for Python's `csv` module: the `text` of one character, or `\t` for a tab.
-
-    Raises `ConfigError` for any other text.
-    """
-    from streamdp.config.file import tab
-
-    delimiter: str = tab(text)
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise ConfigError("--delimiter: expected one ASCII character, no quote and no line end")
-    return delimiter
 
 
 def need_clients() -> None:

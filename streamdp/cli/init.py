@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import ascii_delimiter, naming, need_clients, say, warn, writing
+from streamdp.cli.common import naming, need_clients, say, warn, writing
 from streamdp.errors import ConfigError, suggestion
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ def init(
 
 def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Callable[..., str]:
     from streamdp.config.draft import draft, may_lack_header
-    from streamdp.config.file import file_type
+    from streamdp.config.file import file_type, tab
     from streamdp.config.peek import ROWS, delimiter_of, form_of, peek
 
     source = file_type(data)
     form = form_of(data) if source == "csv" else None
     if delimiter is None:
         delimiter = delimiter_of(data, form) if source == "csv" else ","
-    delimiter = ascii_delimiter(delimiter)
+    delimiter = tab(delimiter)
     columns = peek(data, source, delimiter, None if public else ROWS, form)
     if source == "csv":
         _warn_of_doubt(columns)

@@ -181,30 +181,26 @@ def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Pos
 
 
 def produce(
-    path: str,
-    topic: str,
-    brokers: str,
-    key: str | None,
-    partitions: int | None = None,
-    delimiter: str | None = None,
-    written: FileSourceConfig | None = None,
+    source: FileSourceConfig | str, topic: str, brokers: str, key: str | None, partitions: int | None = None
 ) -> int:
     """Send the rows of a CSV file as JSON objects of text; return how many.
 
-    `path`, `topic`, `brokers`, `key`, `partitions` and `delimiter` are those of `streamdp produce`; `written` has the
-    form of the text and of the numbers, if that is not the usual one. Empty lines are skipped. Raises `SchemaError` for
-    a column that is not there and for a row that is unusable by the rules of `connectors.csvrows`, `SourceError` if the
-    file cannot be read or the rows cannot be sent.
+    `topic`, `brokers`, `key` and `partitions` are those of `streamdp produce`; `source` is the file and how it
+    is written, or its path.
+    Empty lines are skipped. Raises `SchemaError` for a column that is not there and for a row that is unusable by the
+    rules of `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be sent.
     """
     need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all
+    from streamdp.config.file import FileSourceConfig
 
+    source = FileSourceConfig(path=source) if isinstance(source, str) else source
     with naming(brokers):
         if partitions is not None:
             make_topic(topic, brokers, partitions)
         writer = TopicWriter(topic, brokers)
     try:
-        return send_all(writer, _messages(path, key, delimiter, written))
+        return send_all(writer, _messages(source, key))
     finally:
         writer.close()
 
@@ -221,16 +217,14 @@ def _with_texts(rows: list[CSVRow], notation: Notation | None) -> Iterator[tuple
         yield *row, list(islice(left, len(row.fields)))
 
 
-def _messages(
-    path: str, key: str | None, delimiter: str | None, written: FileSourceConfig | None = None
-) -> Iterator[tuple[bytes | None, bytes]]:
+def _messages(source: FileSourceConfig, key: str | None) -> Iterator[tuple[bytes | None, bytes]]:
     """Keys and values of messages. Rows are read by the rules of `connectors.csvrows`; an unusable one is an error."""
     import orjson
 
     from connectors.csvrows import CSVRows
 
-    form, notation = (None, None) if written is None else (written.form, written.notation)
-    with closing(CSVRows(path, delimiter, form=form)) as rows:
+    path = source.paths[0]
+    with closing(CSVRows(path, source.delimiter, form=source.form)) as rows:
         names = rows.names
         if len(set(names)) < len(names):
             raise SchemaError(f"{path}: the header has a column twice")
@@ -238,7 +232,7 @@ def _messages(
             raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
         place = None if key is None else names.index(key)
         for sent, (number, fields, reason, texts) in enumerate(
-            chain.from_iterable(map(_with_texts, rows, repeat(notation)))
+            chain.from_iterable(map(_with_texts, rows, repeat(source.notation)))
         ):
             if reason is not None:
                 what = _UNUSABLE.get(reason, f"expected {len(names)} fields, got {len(fields)}")

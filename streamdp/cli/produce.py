@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import TextSettings, ascii_delimiter, need_stdin
+from streamdp.cli.common import TextSettings, need_stdin
 
 
 @app.command(epilog="Example: streamdp produce flights.csv --topic flights --brokers localhost:9092")
@@ -18,9 +18,6 @@ def produce(
     key: Annotated[str | None, typer.Option(help="The column that identifies the person of a record.")] = None,
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Create the topic with this many partitions if it does not exist.")
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option(help="The character between CSV fields. Default: a tab for .tsv, else a comma.")
     ] = None,
     assignments: TextSettings = None,
 ) -> None:
@@ -33,10 +30,8 @@ def produce(
     from streamdp.cli.kafka_job import produce as send
     from streamdp.cli.settings import file_like
 
-    if delimiter is not None:
-        delimiter = ascii_delimiter(delimiter)
     if file == "-":
         need_stdin()
-    source = file_like(file, None, delimiter, assignments or (), kind="csv")
-    sent = send(file, topic, brokers, key, partitions, source.delimiter, source)
+    source = file_like(file, None, assignments or (), kind="csv")
+    sent = send(source, topic, brokers, key, partitions)
     typer.echo(f"{sent:,} records sent to {topic}")

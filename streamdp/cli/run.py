@@ -25,9 +25,8 @@ from streamdp.cli.settings import job_config, parse_bounds, parse_classes, parse
 from streamdp.errors import ConfigError, SourceError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import Accepted, JobConfig
-    from streamdp.config.redis import RedisSourceConfig
+    from streamdp.config.settings import ReadConfig
     from streamdp.data.records import Position, Source
     from streamdp.runtime.display import RunnerDisplay
 
@@ -59,20 +58,8 @@ def run(
             help="Who may see the raw records: nobody, process, window (default) or shuffler; `init` explains."
         ),
     ] = None,
-    estimator: Annotated[str | None, typer.Option(help="The estimator, in place of --trust.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="How the estimator learns a shuffled batch or a window, by name.")
-    ] = None,
-    items_per_user: Annotated[
-        int | None, typer.Option(help="User-level learning: records of a subject in one report or window.")
-    ] = None,
-    window: Annotated[
-        int | None, typer.Option(help="User-level learning: records until all subjects report or the window ends.")
-    ] = None,
     job: Annotated[str | None, typer.Option(help="The name of the job. Default: the name of the file.")] = None,
     store: Annotated[str | None, typer.Option(help="The file of the store. Default: JOB.db.")] = None,
-    follow: Annotated[bool | None, typer.Option("--follow", help="Wait for more at the end of the file.")] = None,
-    dead_letters: Annotated[str | None, typer.Option(help="A file for the positions of bad records.")] = None,
     publish: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +67,6 @@ def run(
             " https://HOST/PATH."
         ),
     ] = None,
-    holdout: Annotated[str | None, typer.Option(help="A PUBLIC file to measure the model on.")] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,7 +102,6 @@ def run(
         "store": store,
         "cap": cap,
         "publish": publish,
-        "holdout": holdout,
         "schema": {
             "target": {
                 "column": target,
@@ -126,20 +111,12 @@ def run(
             "features": parse_features(feature or ()),
             "subject": subject,
         },
-        "model": {
-            "trust": trust,
-            "estimator": estimator,
-            "budget": budget,
-            "method": method,
-            "items_per_user": items_per_user,
-            "window": window,
-        },
-        "source": {"follow": follow, "dead_letters": dead_letters},
+        "model": {"trust": trust, "budget": budget},
     }
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.http import CallsConfig
     from streamdp.config.job import Accepted
-    from streamdp.config.redis import RedisSourceConfig
+    from streamdp.config.settings import ReadConfig
     from streamdp.runtime.signals import ended_by_sigterm
     from streamdp.runtime.tracing import traced
 
@@ -155,7 +132,7 @@ def run(
             raise ConfigError("use `streamdp shuffle` for a job with a source of type: shuffle; see its --help")
         if stdin is not None and not (isinstance(source, FileSourceConfig) and source.path == "-"):
             raise ConfigError("--stdin is for jobs that read standard input")
-        if isinstance(source, FileSourceConfig | RedisSourceConfig):
+        if isinstance(source, ReadConfig):
             if idle_seconds is not None or on_missing is not None or metrics_port is not None:
                 raise ConfigError("--idle-seconds, --on-missing and --metrics-port are for jobs that read Kafka")
             _run_alone(config, source, max_records, stdin, accepted)
@@ -171,7 +148,7 @@ def run(
 
 def _run_alone(
     config: JobConfig,
-    settings: FileSourceConfig | RedisSourceConfig,
+    settings: ReadConfig,
     max_records: int | None,
     stdin: str | None,
     accepted: Accepted,
@@ -254,7 +231,7 @@ def _run_alone(
         runner.unlearned.check()
 
 
-def _say_opening(settings: FileSourceConfig | RedisSourceConfig, estimator: Any) -> None:
+def _say_opening(settings: ReadConfig, estimator: Any) -> None:
     """Say what a run waits for whose source may never end."""
     from streamdp.serving.doubts import opening
 

@@ -57,14 +57,13 @@ _PIPED: dict[str, FileType] = {"jsonl": "jsonl"}
 def file_like(
     path: str,
     usual: Mapping[str, Any] | None,
-    delimiter: str | None,
     assignments: Sequence[str],
     *,
     kind: FileType | None = None,
 ) -> FileSourceConfig:
     """The form of the file at `path`: as `usual`, which are settings of `FileSourceConfig`, if it is of that type.
 
-    A `delimiter` and `--set source.KEY=VALUE` in `assignments` replace them. `kind` is the type of the file; None: that
+    `--set source.KEY=VALUE` in `assignments` replace them. `kind` is the type of the file; None: that
     of its ending. Raises `ConfigError`; the message names the key.
     """
     from pydantic import ValidationError
@@ -84,9 +83,8 @@ def file_like(
     kind = kind or (_PIPED.get(before["type"], "csv") if path == "-" else file_type(path))
     if kind != before["type"]:
         before = {}
-    given = before | given | ({} if delimiter is None else {"delimiter": delimiter})
     try:
-        return FileSourceConfig(**given | {"path": path, "type": kind})
+        return FileSourceConfig(**before | given | {"path": path, "type": kind})
     except ValidationError as error:
         raise ConfigError(f"--set source.{first_problem(error)[1]}") from None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import IdleSeconds, naming, need_clients, say, warn, warn_if_weak
+from streamdp.cli.common import IdleSeconds, TextSettings, naming, need_clients, say, warn, warn_if_weak
 from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime.signals import stopped_by_signals
 
@@ -62,11 +62,11 @@ def randomize(
         int | None,
         typer.Option(min=1, help="How many of these people answer in a batch. Default: as many as the batch needs."),
     ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="The character between CSV fields.")] = None,
+    assignments: TextSettings = None,
 ) -> None:
     """Simulate the devices of the people in DATA. Each record waits for a point and answers once, with one message."""
     config, source = _load(job)
-    from streamdp.config.file import FileSourceConfig, file_type
+    from streamdp.cli.settings import file_like
     from streamdp.protocol.cohort import CohortSimulator
     from streamdp.protocol.devices import DeviceSimulator, Notes
 
@@ -75,10 +75,7 @@ def randomize(
     agreed = agreement(config)
     if agreed.rounds is not None and per_batch is not None:
         raise ConfigError("--per-batch: the people of a cohort answer in every round; leave it out")
-    kind = file_type(data)
-    if kind != "csv" and delimiter is not None:
-        raise ConfigError("--delimiter is for CSV files")
-    file = FileSourceConfig(type=kind, path=data, delimiter=delimiter)
+    file = file_like(data, None, assignments or ())
     remembered = Notes(f"{data}.answered" if notes is None else notes, agreed)
     file.build(config.build_schema()).close()  # report errors of the file before waiting for brokers
 

@@ -7,7 +7,7 @@ import math
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,6 @@ from streamdp.cli.common import (
     JobName,
     StorePath,
     TextSettings,
-    ascii_delimiter,
     need_stdin,
     say,
     store_of,
@@ -186,9 +185,6 @@ def predict(
     store: StorePath,
     data: Annotated[str, typer.Argument(metavar="[DATA]", help="A CSV, JSONL, Parquet or Arrow file.")] = "-",
     job: JobName = None,
-    delimiter: Annotated[
-        str | None, typer.Option(help="The character between CSV fields. Default: that of the job.")
-    ] = None,
     column: Annotated[str, typer.Option(help="The name of the column to add.")] = "prediction",
     assignments: TextSettings = None,
 ) -> None:
@@ -205,11 +201,10 @@ def predict(
 
     if data == "-":
         need_stdin()
-    delimiter = None if delimiter is None else ascii_delimiter(delimiter)
     model = committed(*store_of(store, job))
     for doubt in model.doubts:
         warn(doubt)
-    source = file_like(data, model.definition.written, delimiter, assignments or ())
+    source = file_like(data, model.definition.written, assignments or ())
     found = predict_file(model, source, sys.stdout.buffer, column)
     if bad := found.unfit.total():
         said = f"{bad:,} of {found.rows:,} rows do not fit the schema and have no prediction: {by_reason(found.unfit)}"
@@ -223,7 +218,7 @@ def export(
     what: Annotated[
         str, typer.Argument(metavar="MODEL|JOB.YAML|STORE", help="A file that `save` wrote, or a job or its store.")
     ],
-    to: Annotated[Literal["json", "python", "sql", "onnx", "mlflow"], typer.Option(help="The language.")],
+    to: Annotated[str, typer.Option(help="The language: json, python, sql, onnx or mlflow.")],
     output: Annotated[str | None, typer.Option("--output", "-o", help="The file to write; mlflow: a folder.")] = None,
     table: Annotated[str, typer.Option(help="For SQL: the table, as a query names it.")] = "records",
     job: JobName = None,
@@ -234,19 +229,19 @@ def export(
     """
     import streamdp
     from streamdp.database.durable import write_durably
-    from streamdp.serving.export import WRITERS, exported_model
+    from streamdp.serving.export import exported_model, written
     from streamdp.serving.publish import committed
 
     model = streamdp.load(what) if _is_saved(what) else committed(*store_of(what, job))
-    written = WRITERS[to](exported_model(model), table)
-    if isinstance(written, dict):
-        _write_folder(output, written)
+    found = written(exported_model(model), to, table)
+    if isinstance(found, dict):
+        _write_folder(output, found)
     elif output is None:
-        sys.stdout.buffer.write(written if isinstance(written, bytes) else written.encode())
+        sys.stdout.buffer.write(found if isinstance(found, bytes) else found.encode())
         return
     else:
         with writing(output):
-            write_durably(output, written)
+            write_durably(output, found)
     say(f"wrote {output}")
 
 

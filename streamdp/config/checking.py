@@ -11,7 +11,7 @@ from typing import Any
 from streamdp.config.file import STANDARD_INPUT, FileSourceConfig
 from streamdp.config.job import JobConfig
 from streamdp.config.kafka import KafkaSourceConfig
-from streamdp.config.redis import RedisSourceConfig
+from streamdp.config.settings import ReadConfig
 from streamdp.config.yaml12 import Document
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
@@ -80,7 +80,7 @@ def inspect(job: JobConfig, most: int | None = None) -> Inspection:
         for batch in batches:
             inspection.note(batch)
         return inspection
-    if not isinstance(source, FileSourceConfig | RedisSourceConfig) or source.name == STANDARD_INPUT:
+    if not isinstance(source, ReadConfig) or source.name == STANDARD_INPUT:
         raise ConfigError(
             "check reads files, Kafka topics and Redis streams: the records of this job's source can be read only once,"
             " or do not exist before it runs"
@@ -110,7 +110,7 @@ def hopeless(inspection: Inspection) -> str | None:
 def stops(job: JobConfig, inspection: Inspection) -> str | None:
     """Say why a run stops: no record can be learned, or too many do not fit the schema. None if it does not."""
     source = job.source
-    assert isinstance(source, FileSourceConfig | KafkaSourceConfig | RedisSourceConfig)
+    assert isinstance(source, ReadConfig | KafkaSourceConfig)
     return hopeless(inspection) or too_many(source.name, inspection.rows, inspection.reasons, source.max_bad_share)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from streamdp.config.settings import BadRecordsConfig
+from streamdp.config.settings import ReadConfig
 from streamdp.data.notation import Notation
 from streamdp.data.records import PACKED
 from streamdp.errors import SourceError
@@ -77,7 +77,7 @@ def _names(value: Any) -> Any:
     return value
 
 
-class FileSourceConfig(BadRecordsConfig):
+class FileSourceConfig(ReadConfig):
     r"""Files, one after another, or standard input. See `connectors.files` and `connectors.tables`.
 
     - `type`: the format of the files; CSV and JSONL files may be packed by gzip, Zstandard, bzip2 or xz.
@@ -97,7 +97,6 @@ class FileSourceConfig(BadRecordsConfig):
 
     type: FileType = "csv"
     path: Annotated[str | list[str], BeforeValidator(_names)]
-    follow: bool = False
     delimiter: Annotated[str | None, BeforeValidator(tab)] = Field(default=None, min_length=1, max_length=1)
     encoding: str | None = None
     skip_lines: int = Field(default=0, ge=0)

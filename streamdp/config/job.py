@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
+from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_args
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from streamdp.config.definition import Definition
-from streamdp.config.file import FileSourceConfig
+from streamdp.config.file import FileSourceConfig, FileType
 from streamdp.config.http import (
     BATCH_SECONDS,
     COMMIT_SECONDS,
@@ -27,7 +28,7 @@ from streamdp.config.model import ModelConfig
 from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.publish import Places
 from streamdp.config.redis import RedisSourceConfig
-from streamdp.config.settings import Settings
+from streamdp.config.settings import Settings, by_type, type_of
 from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.trust import ESTIMATORS, STATISTICS, completed
@@ -90,25 +91,22 @@ def _any_record(job: dict[str, Any]) -> bool:
     return trust_of(model["estimator"]) == "nobody"
 
 
-def _kind_of_source(value: Any) -> str:
-    kind, content = (
-        value.get(name) if isinstance(value, Mapping) else getattr(value, name, None) for name in ("type", "content")
-    )
-    if kind == "kafka" and content == "reports":
-        return "reports"
-    return str(kind) if kind in ("kafka", "redis", "shuffle", "http", "spark") else "file"
-
-
-SourceConfig = Annotated[
-    Annotated[FileSourceConfig, Tag("file")]
-    | Annotated[KafkaSourceConfig, Tag("kafka")]
-    | Annotated[RedisSourceConfig, Tag("redis")]
-    | Annotated[ShuffleSourceConfig, Tag("shuffle")]
-    | Annotated[HTTPSourceConfig, Tag("http")]
-    | Annotated[SparkSourceConfig, Tag("spark")]
-    | Annotated[ReportsSourceConfig, Tag("reports")],
-    Discriminator(_kind_of_source),
-]
+SOURCES: dict[str, Any] = {
+    **dict.fromkeys(get_args(FileType), FileSourceConfig),
+    "kafka": KafkaSourceConfig,
+    "kafka reports": ReportsSourceConfig,
+    "redis": RedisSourceConfig,
+    "shuffle": ShuffleSourceConfig,
+    "http": HTTPSourceConfig,
+    "spark": SparkSourceConfig,
+}
+"""The settings of each type of source. A package adds a `ReadConfig` by its entry points of `streamdp.sources`."""
+SOURCES |= {found.name: found.load() for found in entry_points(group="streamdp.sources")}
+if TYPE_CHECKING:
+    _Served = KafkaSourceConfig | ShuffleSourceConfig | HTTPSourceConfig | SparkSourceConfig
+    SourceConfig = ReportsSourceConfig | FileSourceConfig | RedisSourceConfig | _Served
+else:
+    SourceConfig = by_type(SOURCES, "csv")
 
 
 class JobConfig(Definition):
@@ -140,7 +138,7 @@ class JobConfig(Definition):
         """What follows from the source: the estimator, and for requests, which wait for their commit, its interval."""
         if isinstance(value, Mapping):
             value = completed(value)
-        if isinstance(value, dict) and _kind_of_source(value.get("source")) in ("http", "reports"):
+        if isinstance(value, dict) and type_of(value.get("source")) in ("http", "kafka reports"):
             commit = value.get("commit", {})
             if isinstance(commit, dict):
                 return value | {"commit": {"seconds": COMMIT_SECONDS if _any_record(value) else BATCH_SECONDS} | commit}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from streamdp.config.settings import Settings
+from streamdp.config.settings import Settings, type_of
 from streamdp.errors import BUDGETS, suggestion
 
 BRANCHES = ("(bounds)", "(categories)", "(mapping)")
@@ -48,8 +48,9 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
             message = str(cause)
         case "model_type" | "model_attributes_type":
             message = f"expected a mapping of settings{_required(problem['ctx']['class_name'])}"
-        case "literal_error" if choices := re.findall(r"'([^']*)'", problem["ctx"]["expected"]):
-            message = f"expected one of {', '.join(choices)}{suggestion(str(problem['input']), choices)}"
+        case "literal_error" | "type" if choices := re.findall(r"'([^']*)'", problem["msg"]):
+            given = str(type_of(problem["input"], problem["input"]))
+            message = f"expected one of {', '.join(choices)}{suggestion(given, choices)}"
         case "dict_type" if place[-1:] == ("features",):
             message = "expected bounds or categories by name, as {age: [18, 100], city: [Lyon, Paris]}"
         case _:

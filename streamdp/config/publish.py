@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
 from streamdp.config.kafka import KafkaClientConfig
-from streamdp.config.settings import Settings, secret
+from streamdp.config.settings import Settings, by_type, secret
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
     from connectors.sinks import TableSink, TopicSink, WebhookSink
 
 
-class TableConfig(Settings):
+class SinkConfig(Settings):
+    """A sink of published documents. `needs` is the module that it needs, and the extra that has it."""
+
+    needs: ClassVar[tuple[str, str] | None] = None
+    type: str
+
+    @property
+    def name(self) -> str:
+        """What messages call the sink."""
+        raise NotImplementedError
+
+    def build(self) -> Any:
+        """Connect. The result has `send` and `close`, as `connectors.sinks.Sink`."""
+        raise NotImplementedError
+
+    def check_installed(self) -> None:
+        """Raise `ConfigError` if what it needs is not installed."""
+        if self.needs is not None and find_spec(self.needs[0]) is None:
+            module, extra = self.needs
+            raise ConfigError(f"publish: a sink of type: {self.type} needs {module}: pip install 'streamdp[{extra}]'")
+
+
+class TableConfig(SinkConfig):
     """A table of a PostgreSQL database, with each commit once. See `connectors.sinks.TableSink`.
 
     - `url`: the database, `postgresql://USER@HOST/DATABASE`, as PostgreSQL's own clients write it.
@@ -25,6 +47,7 @@ class TableConfig(Settings):
     - `password`: `{env: NAME}` or `{file: PATH}`. None: as PostgreSQL's own clients find it.
     """
 
+    needs = ("psycopg", "postgres")
     type: Literal["postgresql"]
     url: str = Field(pattern=r"^postgres(ql)?://[^?]*(\?.*)?$")
     table: str = Field(pattern=r"^\w+(\.\w+)?$", max_length=127)
@@ -32,7 +55,6 @@ class TableConfig(Settings):
 
     @property
     def name(self) -> str:
-        """What messages call the sink."""
         return f"the table {self.table}"
 
     def build(self) -> TableSink:
@@ -42,18 +64,18 @@ class TableConfig(Settings):
         return TableSink(self.url, self.table, secret("publish.password", self.password))
 
 
-class TopicConfig(KafkaClientConfig):
+class TopicConfig(KafkaClientConfig, SinkConfig):
     """A topic of Kafka, which may be compacted: the key is the job. See `connectors.sinks.TopicSink`.
 
     - `brokers`, `options`: see `KafkaClientConfig`.
     """
 
+    needs = ("kafka", "kafka")
     type: Literal["kafka"]
     topic: str = Field(min_length=1)
 
     @property
     def name(self) -> str:
-        """What messages call the sink."""
         return f"the topic {self.topic}"
 
     def build(self) -> TopicSink:
@@ -63,7 +85,7 @@ class TopicConfig(KafkaClientConfig):
         return TopicSink(self.topic, self.servers, self.security_options())
 
 
-class WebhookConfig(Settings):
+class WebhookConfig(SinkConfig):
     """An address that gets each published commit by POST. See `connectors.sinks.WebhookSink`.
 
     - `url`: the address. Nothing follows its redirections.
@@ -71,6 +93,7 @@ class WebhookConfig(Settings):
     - `proxy`: the address of a proxy to send them through. None: no proxy, whatever the environment says.
     """
 
+    needs = ("httpx", "webhook")
     type: Literal["webhook"]
     url: str = Field(pattern=r"^https?://[^/@?#]+(/[^@#]*)?$")
     token: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
@@ -78,7 +101,6 @@ class WebhookConfig(Settings):
 
     @property
     def name(self) -> str:
-        """What messages call the sink."""
         return f"the webhook of {urlsplit(self.url).netloc}"
 
     def build(self) -> WebhookSink:
@@ -89,21 +111,9 @@ class WebhookConfig(Settings):
         return WebhookSink(self.url, {} if token is None else {"Authorization": f"Bearer {token}"}, self.proxy)
 
 
-SinkConfig = TableConfig | TopicConfig | WebhookConfig
-_NEEDS = {"postgresql": ("psycopg", "postgres"), "kafka": ("kafka", "kafka"), "webhook": ("httpx", "webhook")}
-"""The module that each type of sink needs, and the extra that has it."""
-
-
-def check_installed(sink: SinkConfig) -> None:
-    """Raise `ConfigError` if what a `sink` needs is not installed."""
-    module, extra = _NEEDS[sink.type]
-    if find_spec(module) is None:
-        raise ConfigError(f"publish: a sink of type: {sink.type} needs {module}: pip install 'streamdp[{extra}]'")
-
-
-def _kind(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
-    return "file" if isinstance(value, str) else str(kind)
+SINKS: dict[str, Any] = {"postgresql": TableConfig, "kafka": TopicConfig, "webhook": WebhookConfig}
+"""The settings of each type of sink. A package adds a `SinkConfig` by an entry point of the group `streamdp.sinks`."""
+SINKS |= {found.name: found.load() for found in entry_points(group="streamdp.sinks")}
 
 
 def _of_url(value: Any) -> Any:
@@ -123,17 +133,9 @@ def _listed(value: Any) -> Any:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
-Place = Annotated[
-    Annotated[str, Tag("file")]
-    | Annotated[TableConfig, Tag("postgresql")]
-    | Annotated[TopicConfig, Tag("kafka")]
-    | Annotated[WebhookConfig, Tag("webhook")],
-    Discriminator(
-        _kind,
-        custom_error_type="sink",
-        custom_error_message="expected a file or a sink of type postgresql, kafka or webhook",
-    ),
-    BeforeValidator(_of_url),
-]
+if TYPE_CHECKING:
+    Place = str | SinkConfig
+else:
+    Place = Annotated[by_type({"file": str} | SINKS, ""), BeforeValidator(_of_url)]
 Places = Annotated[list[Place], BeforeValidator(_listed, json_schema_input_type=Place | list[Place] | None)]
 """A place, or several."""

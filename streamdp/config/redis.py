@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamdp.config.settings import BadRecordsConfig, secret
+from streamdp.config.settings import ReadConfig, secret
 
 if TYPE_CHECKING:
     from connectors.redis import RedisSource
     from streamdp.data.records import Encoder
 
 
-class RedisSourceConfig(BadRecordsConfig):
+class RedisSourceConfig(ReadConfig):
     """A stream of Redis 7 or later, of which one run learns. Needs the extra `redis`. See `connectors.redis`.
 
     - `url`: `redis://HOST:PORT/DATABASE`, or `rediss://` for TLS.
@@ -29,7 +29,6 @@ class RedisSourceConfig(BadRecordsConfig):
     stream: str = Field(min_length=1)
     user: str | None = Field(default=None, min_length=1)
     password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
-    follow: bool = False
 
     @property
     def name(self) -> str:

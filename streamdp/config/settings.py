@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamdp.errors import ConfigError
@@ -15,6 +17,7 @@ from streamdp.runtime.defaults import BAD_SHARE
 
 if TYPE_CHECKING:
     from connectors.letterfile import DeadLetterFile
+    from streamdp.data.records import Encoder
 
 _SECRETS = ("password", "token", "secret", "jaas")
 
@@ -59,6 +62,49 @@ class BadRecordsConfig(DeadLettersConfig):
         if self.keep_payload and not any(getattr(self, place, None) for place in ("dead_letters", "dead_letter_topic")):
             raise ValueError("keep_payload needs dead_letters, or another place for the payloads")
         return self
+
+
+class ReadConfig(BadRecordsConfig):
+    """A source that one run reads to its end.
+
+    - `follow`: whether to wait for more records at the end.
+    - `max_bad_share`, `dead_letters`, `keep_payload`: see `BadRecordsConfig`.
+    """
+
+    type: str
+    follow: bool = False
+
+    @property
+    def name(self) -> str:
+        """What messages call the source."""
+        raise NotImplementedError
+
+    def build(self, encoder: Encoder) -> Any:
+        """Open the source, whose columns the `encoder` reads."""
+        raise NotImplementedError
+
+
+def type_of(value: Any, usual: Any = None) -> Any:
+    """The `type` that settings name, with the `content` behind it if they name one; or the `usual` one."""
+    keys, mapped = ("type", "content"), isinstance(value, Mapping)
+    kind, content = (value.get(key) if mapped else getattr(value, key, None) for key in keys)
+    return usual if kind is None else kind if content is None else f"{kind} {content}"
+
+
+def by_type(kinds: Mapping[str, Any], usual: str) -> Any:
+    """The annotation of a setting that is one of the `kinds`, by its `type`; without a type the `usual` one.
+
+    A text is of the type "file".
+    """
+
+    def tag(value: Any) -> str | None:
+        found = kinds.get("file" if isinstance(value, str) else str(type_of(value, usual)))
+        return None if found is None else str(found.__name__)
+
+    tagged: list[Any] = [Annotated[kind, Tag(kind.__name__)] for kind in dict.fromkeys(kinds.values())]
+    said = ", ".join(repr(name) for name in kinds if " " not in name)
+    chosen: Any = reduce(or_, tagged)
+    return Annotated[chosen, Discriminator(tag, custom_error_type="type", custom_error_message=said)]
 
 
 class SourceOptions(Settings):

@@ -18,6 +18,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -43,7 +44,6 @@ from streamdp.runtime.expected import Expected
 from streamdp.runtime.runner import Runner
 from streamdp.service import calls
 from streamdp.service.following import FOLLOW_S, Found
-from streamdp.service.inloop import InLoop
 from streamdp.service.jobs import START_S, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
@@ -110,7 +110,7 @@ class LearningJob(Job):
         return self._refusal is None
 
     async def start(self) -> None:
-        self._in_loop = InLoop(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
         self._expiring = asyncio.create_task(self.labels.expire_in_time())
         opened: Future[None] = Future()
         # A daemon, so that a commit that hangs does not keep the process: ending then is as safe as a crash.
@@ -285,6 +285,10 @@ class LearningJob(Job):
         self._mine = next(mine, replace(first, shard=shard))
         if found.snapshot is not None:
             self._show(found.snapshot, found.measures)
+
+    def _in_loop(self, action: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed after a forced exit
+            self._loop.call_soon_threadsafe(action)
 
     def _show(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
         self._in_loop(lambda: self.take(snapshot, measures))

@@ -12,13 +12,16 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamdp.data.dates import EPOCHS, NAMES
 from streamdp.data.declaration import MISSING, OTHER, Declaration
 from streamdp.data.transforms import CURVES, Piece
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, suggestion
 from streamdp.estimators.targets import Classifier
 from streamdp.serving import exported
 from streamdp.serving.added import PREDICTION, PREFIX, SHARE
@@ -36,6 +39,23 @@ if TYPE_CHECKING:
 _READ = frozenset(("%Y", "%y", "%m", "%d", "%H", "%M", "%S", "%I", "%p"))
 """What formats of dates may have, for Python and polars read these alike."""
 FORMAT, VERSION = "streamdp linear model", 1
+
+
+Written = str | bytes | dict[str, str]
+Writer = Callable[[Mapping[str, Any], str], Written]
+"""Writes a document; the second argument is SQL's table. Raises `ConfigError` for what the language cannot say."""
+
+
+class Export(NamedTuple):
+    """A language that models are written in."""
+
+    write: Writer
+    needs: str | None = None  # the package that it needs, and the extra that has it
+
+    @property
+    def installed(self) -> bool:
+        """Whether what it needs is there."""
+        return self.needs is None or find_spec(self.needs) is not None
 
 
 def exported_model(model: Model | Estimator) -> dict[str, Any]:
@@ -83,25 +103,21 @@ def refusals(definition: Definition) -> list[str]:
     """Say which languages a model of this definition cannot be exported to, and why, one sentence for each reason."""
     target = definition.schema_.target
     labels = None if target.classes is None else [*target.classes]
-    reasons: dict[str, list[str]] = {}
     try:
         inputs, columns = _of_schema(definition.build_schema())
         _check_names({str(g["column"]) for g in inputs}, target.column, [f"{SHARE}{c}" for c in labels or ()])
     except ConfigError as error:
         return [f"no model of this job can be exported: {str(error).removeprefix('export: ')}"]
     output = {"label": None, "intercept": 0.0, "weights": [0.0] * len(columns)}
-    empty: dict[str, Any] = {
-        "statement": "",
-        "target": target.column,
-        "classes": labels and labels[:2],
-        "probabilities": False,
-    }
-    empty |= {"link": "identity", "cut": None, "scale": 1.0, "inputs": inputs, "columns": columns, "moderation": None}
-    for language in ("sql", "onnx"):
-        try:
-            WRITERS[language](empty | {"outputs": [output]}, "records")
-        except ConfigError as error:
-            if "pip install" not in str(error):
+    document: dict[str, Any] = {"statement": "", "target": target.column, "classes": labels and labels[:2]}
+    document |= {"link": "identity", "cut": None, "scale": 1.0, "moderation": None, "outputs": [output]}
+    document |= {"inputs": inputs, "columns": columns, "probabilities": False}
+    reasons: dict[str, list[str]] = {}
+    for language, export in exports().items():
+        if export.installed:
+            try:
+                export.write(document, "records")
+            except ConfigError as error:
                 reasons.setdefault(str(error).removeprefix("export: "), []).append(language)
     return [f"no export to {' and '.join(languages)}: {reason}" for reason, languages in reasons.items()]
 
@@ -184,12 +200,10 @@ def _python(document: Mapping[str, Any], table: str) -> str:
     return f"{head}MODEL: dict[str, Any] = {document!r}{rest}"
 
 
-def _of_values(
-    write: Callable[[Mapping[str, Any], str], str | bytes],
-) -> Callable[[Mapping[str, Any], str], str | bytes]:
+def _of_values(write: Writer) -> Writer:
     """A writer for a language that compares the numbers of a column as numbers, and not as texts."""
 
-    def checked(document: Mapping[str, Any], table: str) -> str | bytes:
+    def checked(document: Mapping[str, Any], table: str) -> Written:
         for given in document["inputs"]:
             if given["type"] == "number" and any(map(_is_number, given["blanks"])):
                 text = "a missing value that is written as a number"
@@ -207,11 +221,29 @@ def _is_number(text: str) -> bool:
     return True
 
 
-WRITERS: dict[str, Callable[[Mapping[str, Any], str], str | bytes | dict[str, str]]] = {
-    "json": _json,
-    "python": _python,
-    "sql": _of_values(sql),
-    "onnx": _of_values(onnx_text),
-    "mlflow": mlflow_files,
+EXPORTS = {
+    "json": Export(_json),
+    "python": Export(_python),
+    "sql": Export(_of_values(sql)),
+    "onnx": Export(_of_values(onnx_text), "onnx"),
+    "mlflow": Export(mlflow_files),
 }
-"""What writes a document in each language, as a file or the files of a folder; the second argument is SQL's table."""
+"""The languages of this package. Another one adds its own by its entry points of `streamdp.exports`."""
+
+
+@cache
+def exports() -> dict[str, Export]:
+    """All languages by name."""
+    return EXPORTS | {found.name: found.load() for found in entry_points(group="streamdp.exports")}
+
+
+def written(document: Mapping[str, Any], language: str, table: str) -> Written:
+    """Return a `document` in a `language`: a file, or the files of a folder by their paths; `table` is SQL's.
+
+    Raises `ConfigError` for an unknown language, for what it cannot say, and if its extra is not installed.
+    """
+    if (export := exports().get(language)) is None:
+        raise ConfigError(f"--to: expected one of {', '.join(exports())}{suggestion(language, exports())}")
+    if not export.installed:
+        raise ConfigError(f"{language} needs the extra {export.needs}: pip install 'streamdp[{export.needs}]'")
+    return export.write(document, table)

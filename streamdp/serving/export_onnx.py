@@ -20,12 +20,10 @@ from streamdp.errors import ConfigError
 def onnx_text(document: Mapping[str, Any], table: str) -> bytes:
     """Return the graph of a `document`, as bytes; a `table` means nothing to it.
 
-    Raises `ConfigError` for dates and hashed texts, which ONNX cannot read, and without the extra `onnx`.
+    Raises `ConfigError` for dates and hashed texts, which ONNX cannot read. Needs the extra `onnx`.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise ConfigError("ONNX needs the extra onnx: pip install 'streamdp[onnx]'") from None
+    import onnx
+
     graph = _Graph(onnx)
     values = [_value(graph, given) for given in document["inputs"]]
     columns = [_column(graph, values[c["input"]], c) for c in document["columns"] if c["kind"] != "product"]

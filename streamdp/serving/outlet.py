@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamdp.config.publish import SinkConfig, check_installed
+from streamdp.config.publish import SinkConfig
 from streamdp.database.durable import write_durably
 from streamdp.errors import SinkError, reason_of
 
@@ -66,7 +66,7 @@ class Outlet:
         if isinstance(config, str):
             self.name, self._build = config, partial(FileSink, config)
         else:
-            check_installed(config)
+            config.check_installed()
             self.name, self._build = config.name, config.build
         self._tell, self._note = tell, note
         self.trouble: str | None = None

@@ -47,10 +47,9 @@ def predict_file(model: Model, source: FileSourceConfig, out: IO[bytes], column:
     """
     predictor = Predictor(model, source.notation)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
-    write = {"csv": _csv, "jsonl": _json_lines}.get(source.type, _table)
     if len(files := source.files()) != 1:
         raise ConfigError("predict: expected one file, and no folder")
-    return write(predictor, source, files[0], out, added)
+    return _WRITERS[source.type](predictor, source, files[0], out, added)
 
 
 def _csv(predictor: Predictor, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]) -> Predicted:
@@ -129,6 +128,9 @@ def _table(predictor: Predictor, source: FileSourceConfig, path: str, out: IO[by
     table = table.with_columns(columns)
     (table.write_parquet if source.type == "parquet" else table.write_ipc)(out)
     return found
+
+
+_WRITERS = {"csv": _csv, "jsonl": _json_lines, "parquet": _table, "arrow": _table}
 
 
 def _check_names(added: list[str], names: list[str]) -> None:

@@ -128,7 +128,7 @@ def test_produce_makes_the_topic_and_reads_what_csv_may_hold(quick: Quick, tmp_p
 def test_produce_from_standard_input(tmp_path: Path, broker: Any, make_topic: Callable[..., str]) -> None:
     topic = make_topic()
     done = subprocess.run(
-        [sys.executable, "-m", "streamdp", "produce", "-", "--topic", topic, "--delimiter", r"\t"],
+        [sys.executable, "-m", "streamdp", "produce", "-", "--topic", topic, "--set", r"source.delimiter=\t"],
         cwd=tmp_path,
         env=environment(broker.bootstrap, LC_ALL="C", PYTHONUTF8="0"),
         input='\ufeffa\tb\n1\t"é\r\n"\n'.encode(),
@@ -156,7 +156,7 @@ def test_produce_from_standard_input(tmp_path: Path, broker: Any, make_topic: Ca
         ("a,a\n1,2\n", [], 3, "the header has a column twice"),
         ("a,b\n1,2\n", ["--topic", "there-is-none"], 3, "there is no topic 'there-is-none'"),
         ("a,b\n1,2\n", ["--topic", "no such name", "--partitions", "1"], 3, "name"),
-        ("a,b\n1,2\n", ["--delimiter", "ab"], 2, "--delimiter"),
+        ("a,b\n1,2\n", ["--set", "source.delimiter=ab"], 2, "source.delimiter"),
         ("a,b\n1,2\n", ["--partitions", "0"], 2, "--partitions"),
         (None, [], 3, "data.csv: no such file"),
     ],

@@ -247,7 +247,7 @@ def test_the_service_publishes_each_last_commit_and_shows_a_sink_that_fails(
 @pytest.mark.parametrize(
     ("publish", "message"),
     [
-        ({"type": "mqtt", "url": "x"}, "publish: expected a file or a sink of type postgresql, kafka or webhook"),
+        ({"type": "mqtt", "url": "x"}, "publish: expected one of file, postgresql, kafka, webhook"),
         ("ftp://host/file", "publish: expected a file, postgresql://"),
         ({"type": "postgresql", "url": "postgresql://h/d"}, "publish.table: missing setting"),
         (["a.json", {"type": "webhook", "url": "http://h/", "tokn": {"env": "T"}}], "publish.tokn: unknown setting"),

@@ -19,7 +19,7 @@ from tests.support.memory import BAD, MemorySource
 from tests.support.people import FLAGS, rows
 from tests.support.records import items
 
-USERS = ["--estimator", "UserLevelLDPClassifier", "--subject", "who", "--items-per-user", "4"]
+USERS = ["--set", "model.estimator=UserLevelLDPClassifier", "--subject", "who", "--set", "model.items_per_user=4"]
 
 
 def replay(stream: list[Any], most: int, window: int, reports: int) -> tuple[Counts, dict[str, int], set[int]]:
@@ -104,8 +104,8 @@ def test_a_stream_sorted_by_people_is_committed_without_waiting_for_a_window(tmp
 def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(rows(8000, 500))
     options = [
-        "--window",
-        "2000",
+        "--set",
+        "model.window=2000",
         "--budget",
         "eps=8,delta=1e-6",
         "--cap",

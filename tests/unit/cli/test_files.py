@@ -110,7 +110,7 @@ def test_predict_reads_and_writes_the_format_of_the_file(tmp_path: Path, quick: 
     assert quick("run", "job.yaml")[0] == 0
     model = committed(str(tmp_path / "r.db"))
     with out.open("wb") as file:
-        found = predict_file(model, file_like(str(path), model.definition.written, None, ()), file)
+        found = predict_file(model, file_like(str(path), model.definition.written, ()), file)
     assert (found.rows, found.unfit.total()) == (300, 0)
     if name == "data.csv":
         assert re.fullmatch(r"0,0;0,0;-?[0-9]+,[0-9]+", out.read_text().splitlines()[1])

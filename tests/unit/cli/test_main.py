@@ -40,7 +40,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     (folder / "data.csv").write_text(rows(5000))
     shutil.copy(folder / "data.csv", folder / "holdout.csv")
-    flags = [*FLAGS, *PEOPLE, "--publish", "model.json", "--holdout", "holdout.csv", "--dead-letters", "dead.jsonl"]
+    flags = [
+        *FLAGS,
+        *PEOPLE,
+        "--publish",
+        "model.json",
+        "--set",
+        "holdout=holdout.csv",
+        "--set",
+        "source.dead_letters=dead.jsonl",
+    ]
     code, out, err = streamdp(folder, "run", "data.csv", *flags, "--set", "commit.records=2000")
     assert code == 0
     measured = json.loads(out.splitlines()[-2])["holdout"]  # at this epsilon 5,000 records teach nothing
@@ -229,7 +238,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
             "cannot write no/x.json: no such file or directory",
         ),
         (["export", "data.db", "--to", "mlflow", "-o", "data.csv/x"], 2, "cannot write data.csv/x: not a directory"),
-        (["predict", "data.db", "--delimiter", "ab"], 2, "--delimiter"),
+        (["predict", "data.db", "--set", "source.delimiter=ab"], 2, "source.delimiter"),
         (["plan", "--loss", "huber", "--parameters", "5", "--budget", "x"], 2, "--budget"),
         (["plan", "--loss", "huber", "--parameters", "5", "--budget", "eps=1"], 2, "--error"),
         (["plan", "--loss", "huber"], 2, "--parameters"),
@@ -352,7 +361,7 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
 
 def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(rows(3000))
-    flags = ["--follow", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
+    flags = ["--set", "source.follow=true", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
 
     def counted() -> int:
         return total(Store.snapshot(tmp_path / "data.db").counts)
@@ -436,7 +445,7 @@ def test_a_file_that_was_not_published_is_made_good_and_no_commit_is_printed_twi
 
 def test_fields_of_any_length_and_tabs(trained: Path) -> None:
     text = f"delay\torigin\tnote\n1\tEWR\t{'a' * 200_000}\n"
-    code, out, err = streamdp(trained, "predict", "data.db", "--delimiter", r"\t", stdin=text)
+    code, out, err = streamdp(trained, "predict", "data.db", "--set", r"source.delimiter=\t", stdin=text)
     assert (code, err) == (0, "")
     assert len(out.splitlines()[1].split("\t")) == 6
 
@@ -444,10 +453,10 @@ def test_fields_of_any_length_and_tabs(trained: Path) -> None:
 def test_predict_reads_text_as_run_does(trained: Path) -> None:
     plain = "delay,origin\n1.5,EWR\n-1000,EWR\n"
     other = "# exported\ndelay;origin;Flughäfen\n1,5;EWR;é\n-1.000,0;EWR;é\n".encode("cp1252")
-    form = ["encoding=cp1252", "comment='#'", "decimal=','", "thousands=."]
+    form = ["delimiter=;", "encoding=cp1252", "comment='#'", "decimal=','", "thousands=."]
     options = [part for setting in form for part in ("--set", f"source.{setting}")]
     _, expected, _ = streamdp(trained, "predict", "data.db", stdin=plain)
-    code, out, err = streamdp(trained, "predict", "data.db", "--delimiter", ";", *options, stdin=other)
+    code, out, err = streamdp(trained, "predict", "data.db", *options, stdin=other)
     out = out.replace(",", ".")  # predictions are written as the numbers of the file are
     assert (code, err) == (0, "")
     assert [line.split(";")[-3:] for line in out.splitlines()[1:]] == [
@@ -572,7 +581,7 @@ def test_a_model_that_is_worse_than_a_constant_is_told_at_the_end(tmp_path: Path
     (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{x},{x}\n" for x in (-1.0, 1.0) * 200))
     (tmp_path / "public.csv").write_text("x,y\n" + "".join(f"{x},{-x}\n" for x in (-1.0, 1.0) * 200))
     flags = ["--target", "y", "--target-bounds=-1:1", "--feature", "x=-1:1", "--budget", "eps=20"]
-    code, out, err = quick("run", "data.csv", *flags, "--holdout", "public.csv")
+    code, out, err = quick("run", "data.csv", *flags, "--set", "holdout=public.csv")
     assert code == 0
     assert "warning: on the public holdout, the model is worse than the best constant: mean absolute error" in err
     assert json.loads(out.splitlines()[0])["holdout"]["warning"] in err

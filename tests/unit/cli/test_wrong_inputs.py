@@ -37,7 +37,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("estimator:", "estimater:", 2, "did you mean 'estimator'?"),
     ("budget:", "buget:", 2, "did you mean 'budget'?"),
     ("path:", "file:", 2, "source.path: missing setting"),
-    ("csv", "cvs", 2, "expected one of csv, jsonl, parquet, arrow; did you mean 'csv'?"),
+    ("csv", "cvs", 2, "redis, shuffle, http, spark; did you mean 'csv'?"),
     ("csv", "parquet", 3, "is no parquet file"),
     ("csv, ", "arrow, ", 3, "is no arrow file"),
     ("type: csv", "type: jsonl", 3, "none of the first 81 records fits the schema: not json (81); fix"),

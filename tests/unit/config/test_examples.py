@@ -13,8 +13,9 @@ from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig, make_config
 from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.promise import Promise
+from streamdp.config.publish import SinkConfig
 from streamdp.config.schema import DescribedConfig
-from streamdp.config.settings import BadRecordsConfig, DeadLettersConfig, Settings, SourceOptions
+from streamdp.config.settings import BadRecordsConfig, DeadLettersConfig, ReadConfig, Settings, SourceOptions
 from streamdp.config.yaml12 import Document
 from tests.support.documents import blocks
 from tests.support.paths import ROOT
@@ -25,6 +26,8 @@ BASES = (
     Definition,
     DeadLettersConfig,
     BadRecordsConfig,
+    ReadConfig,
+    SinkConfig,
     DescribedConfig,
     SourceOptions,
     KafkaClientConfig,

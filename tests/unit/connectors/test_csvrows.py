@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+from collections.abc import Iterator
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, cast
@@ -78,6 +79,10 @@ def write(folder: Path, data: bytes) -> str:
     return str(folder / "f")
 
 
+def sent_of(path: str, key: str | None, delimiter: str = ",") -> Iterator[tuple[bytes | None, bytes]]:
+    return _messages(FileSourceConfig(path=path, delimiter=delimiter), key)
+
+
 def rows(path: str, delimiter: str = ",") -> list[CSVRow]:
     return [row for chunk in CSVRows(path, delimiter) for row in chunk]
 
@@ -141,7 +146,7 @@ def test_three_readers_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert [answer for answer in answers if answer] == good
     assert len(answers) == len(read)
 
-    messages = _messages(path, "id", ",")
+    messages = sent_of(path, "id")
     sent = list(islice(messages, len(list(takewhile(lambda row: row.reason is None, read)))))
     assert [json.loads(value)["id"] for _, value in sent] == ids[: len(sent)]
     assert [key for key, _ in sent] == [text.encode() for text in ids[: len(sent)]]
@@ -162,7 +167,7 @@ def test_three_readers_refuse_the_same_headers(tmp_path: Path, monkeypatch: pyte
         lambda: source(path),
         lambda: rows(path),
         lambda: predicted(path, monkeypatch),
-        lambda: list(_messages(path, None, ",")),
+        lambda: list(sent_of(path, None)),
     ):
         with pytest.raises(SourceError, match="expected a line of column names") as caught:
             read()
@@ -181,11 +186,11 @@ def test_headers_that_lack_or_repeat_columns(tmp_path: Path, monkeypatch: pytest
     assert source(path) == (["s1"], [])
     assert predicted(path, monkeypatch)[:2] == (0, ["s1"])
     with pytest.raises(SchemaError, match="column twice"):
-        list(_messages(path, "id", ","))
+        list(sent_of(path, "id"))
     with pytest.raises(SchemaError, match="column twice"):
-        list(_messages(write(tmp_path, b"x, x\n1,2\n"), None, ","))
+        list(sent_of(write(tmp_path, b"x, x\n1,2\n"), None))
     with pytest.raises(SchemaError, match="lacks the column 'y'"):
-        list(_messages(write(tmp_path, b"x\n1\n"), "y", ","))
+        list(sent_of(write(tmp_path, b"x\n1\n"), "y"))
     with pytest.raises(SchemaError, match="has a column 'prediction' already"):
         predicted(write(tmp_path, b"id,a,t,prediction\n"), monkeypatch)
     for data in (b"", b"\n", b"\xef\xbb\xbf\n"):
@@ -199,8 +204,8 @@ def test_headers_that_lack_or_repeat_columns(tmp_path: Path, monkeypatch: pytest
 
 def test_produce_sends_numbers_as_they_are_usually_written(tmp_path: Path) -> None:
     path = write(tmp_path, "# é\nid;a;t\n1,5;1.234,5;1,5 %\n".encode("latin-1"))
-    written = FileSourceConfig(path=path, encoding="latin-1", comment="#", decimal=",", thousands=".")
-    sent = [(key, json.loads(value)) for key, value in _messages(path, "id", ";", written)]
+    written = FileSourceConfig(path=path, encoding="latin-1", comment="#", decimal=",", thousands=".", delimiter=";")
+    sent = [(key, json.loads(value)) for key, value in _messages(written, "id")]
     assert sent == [(b"1,5", {"id": "1,5", "a": "1234.5", "t": "1,5 %"})]
 
 
@@ -210,7 +215,7 @@ def test_other_delimiters(tmp_path: Path, delimiter: str) -> None:
     path = write(tmp_path, d.join([b"id", b"a", b"t"]) + b"\n" + d.join([b's,"1', b"1", b"2\n"]))
     assert rows(path, delimiter) == [CSVRow(2, ['s,"1', "1", "2"], None)]
     assert source(path, delimiter) == (['s,"1'], [])
-    assert [json.loads(value) for _, value in _messages(path, None, delimiter)] == [{"id": 's,"1', "a": "1", "t": "2"}]
+    assert [json.loads(value) for _, value in sent_of(path, None, delimiter)] == [{"id": 's,"1', "a": "1", "t": "2"}]
 
 
 def test_what_predict_writes_of_rows_that_are_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,5 +237,5 @@ def test_what_predict_writes_of_rows_that_are_unusable(tmp_path: Path, monkeypat
 def test_no_error_shows_a_value(tmp_path: Path) -> None:
     for row in (b"SECRET,1\n", b"SECRET,\xff,1\n", b'"SECRET"1,1,2\n', b"SECRET" * MIB + b"\n"):
         with pytest.raises(StreamDPError) as caught:
-            list(_messages(write(tmp_path, HEADER + row), None, ","))
+            list(sent_of(write(tmp_path, HEADER + row), None))
         assert "SECRET" not in str(caught.value)

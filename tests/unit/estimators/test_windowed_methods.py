@@ -102,8 +102,9 @@ def test_too_few_users_are_an_error_that_says_how_many(method: str) -> None:
 @pytest.mark.campaign
 def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(rows(8000, 500))
-    options = ["--estimator", "WindowedClassifier", "--subject", "who", "--items-per-user", "4", "--window", "3000"]
-    budget = ["--budget", "eps=8,delta=1e-6", "--cap", "eps=24,delta=1e-5", "--method", "private-range"]
+    settings = ["estimator=WindowedClassifier", "items_per_user=4", "window=3000", "method=private-range"]
+    options = ["--subject", "who", *(part for one in settings for part in ("--set", f"model.{one}"))]
+    budget = ["--budget", "eps=8,delta=1e-6", "--cap", "eps=24,delta=1e-5"]
     code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *options, *budget, "--publish", "m.json")
     assert (code, err) == (0, "")
     assert json.loads(out.splitlines()[-1])["learned"] == 6000  # 500 people, three windows, four records in each

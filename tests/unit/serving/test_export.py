@@ -24,7 +24,7 @@ import streamdp
 from streamdp import LDPASGDClassifier, WindowedRegressor
 from streamdp.cli.main import app
 from streamdp.errors import ConfigError, NotAvailableError
-from streamdp.serving.export import WRITERS, exported_model
+from streamdp.serving.export import EXPORTS, Export, exported_model, exports, refusals
 from streamdp.serving.predictor import Predictor
 from streamdp.serving.publish import committed
 from streamdp.serving.snapshots import Model
@@ -84,7 +84,7 @@ def same(found: Answers, wanted: Answers) -> None:
 
 
 def by_python(model: Any, rows: pl.DataFrame, tmp_path: Path) -> Answers:
-    (tmp_path / "alone.py").write_text(str(WRITERS["python"](exported_model(model), "")), encoding="utf-8")
+    (tmp_path / "alone.py").write_text(str(EXPORTS["python"].write(exported_model(model), "")), encoding="utf-8")
     alone = runpy.run_path(str(tmp_path / "alone.py"))
     return answered(
         [alone["predict"](row) for row in rows.iter_rows(named=True)],
@@ -109,7 +109,7 @@ def of_query(names: list[str], found: list[tuple[Any, ...]]) -> Answers:
 def by_duckdb(model: Any, rows: pl.DataFrame) -> Answers:
     with duckdb.connect() as database:
         database.execute("CREATE TABLE people AS SELECT * FROM rows")
-        query = database.execute(str(WRITERS["sql"](exported_model(model), "people")))
+        query = database.execute(str(EXPORTS["sql"].write(exported_model(model), "people")))
         return of_query([column[0] for column in query.description or ()], query.fetchall())
 
 
@@ -126,12 +126,12 @@ def by_postgres(model: Any, rows: pl.DataFrame, url: str) -> Answers:
         with cursor.copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[arg-type]
             for row in rows.rows():
                 copy.write_row(row)
-        cursor.execute(str(WRITERS["sql"](exported_model(model), table)).replace("%", "%%"))  # type: ignore[arg-type]
+        cursor.execute(str(EXPORTS["sql"].write(exported_model(model), table)).replace("%", "%%"))  # type: ignore[arg-type]
         return of_query([column.name for column in cursor.description or ()], cursor.fetchall())
 
 
 def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
-    session = onnxruntime.InferenceSession(WRITERS["onnx"](exported_model(model), ""))
+    session = onnxruntime.InferenceSession(EXPORTS["onnx"].write(exported_model(model), ""))
     given = {}
     for one in session.get_inputs():
         column = rows[one.name]
@@ -149,7 +149,7 @@ def by_onnx(model: Any, rows: pl.DataFrame) -> Answers:
 
 def write_folder(model: Any, folder: Path) -> dict[str, Any]:
     """The folder for mlflow, and its MLmodel."""
-    files = WRITERS["mlflow"](exported_model(model), "")
+    files = EXPORTS["mlflow"].write(exported_model(model), "")
     assert isinstance(files, dict)
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -235,7 +235,7 @@ def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: 
         built = of_one_record(job(features, "number").build_estimator())
         for name in names:
             with pytest.raises(ConfigError, match="export: "):
-                WRITERS[name](exported_model(built), "people")
+                EXPORTS[name].write(exported_model(built), "people")
 
 
 def test_hashes_in_python(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_saved_model_is_exported_with_its_statement(named: bool, tmp_path: Pat
         wanted = model.predict_proba_one({"a": a, "b": b})
         assert alone["probabilities"]({"a": a, "b": b}) == pytest.approx(wanted, abs=NEAR)
     for name in ("sql", "onnx"):
-        written = WRITERS[name](exported_model(streamdp.load(path)), "people")
+        written = EXPORTS[name].write(exported_model(streamdp.load(path)), "people")
         assert (written if isinstance(written, bytes) else written.encode()).count(b"NOT PRIVATE") >= 1
 
 
@@ -305,8 +305,8 @@ def test_classes_of_one_text_and_gaps_that_are_written_as_numbers() -> None:
     document["inputs"][0]["blanks"] = ["-999"]  # as by missing_values
     for language in ("sql", "onnx"):
         with pytest.raises(ConfigError, match="'a' may have a missing value that is written as a number"):
-            WRITERS[language](document, "people")
-    assert "-999" in str(WRITERS["json"](document, ""))
+            EXPORTS[language].write(document, "people")
+    assert "-999" in str(EXPORTS["json"].write(document, ""))
 
 
 def test_the_json_document_fits_its_published_schema() -> None:
@@ -317,7 +317,7 @@ def test_the_json_document_fits_its_published_schema() -> None:
     schema = json.loads((ROOT / "docs" / "reference" / "exported-model.schema.json").read_text())
     for target in TARGETS:
         document = exported_model(of_one_record(job(COMMON | DATES | HASHED, target).build_estimator()))
-        jsonschema.validate(json.loads(str(WRITERS["json"](document, ""))), schema)
+        jsonschema.validate(json.loads(str(EXPORTS["json"].write(document, ""))), schema)
 
 
 def test_windows_are_exported_and_a_model_that_has_learned_nothing_is_not() -> None:
@@ -331,7 +331,29 @@ def test_windows_are_exported_and_a_model_that_has_learned_nothing_is_not() -> N
     assert exported_model(model)["outputs"][0]["weights"] != [0.0]
 
 
-@pytest.mark.parametrize("language", sorted(WRITERS))
+def test_an_export_is_added_by_one_registration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command and `streamdp check` knew the languages by name."""
+
+    def names(document: Any, table: str) -> str:
+        if len(document["inputs"]) > 1:
+            raise ConfigError("export: expected one feature")
+        return str(document["inputs"][0]["name"])
+
+    monkeypatch.setitem(exports(), "names", Export(names))
+    model = LDPASGDClassifier(features=["a"], seed=1)
+    model.learn_one({"a": 0.5}, True)
+    model.save(str(tmp_path / "m"))
+    assert CliRunner().invoke(app, ["export", str(tmp_path / "m"), "--to", "names"]).stdout == "a"
+    assert "no export to names: expected one feature" in refusals(job({"a": [0, 1], "b": [0, 1]}, "number"))
+    monkeypatch.setitem(exports(), "names", Export(names, "no_such_package"))
+    ran = CliRunner().invoke(app, ["export", str(tmp_path / "m"), "--to", "names"])
+    assert "names needs the extra no_such_package" in str(ran.exception)
+    assert refusals(job({"a": [0, 1], "b": [0, 1]}, "number")) == []
+    ran = CliRunner().invoke(app, ["export", str(tmp_path / "m"), "--to", "nome"])
+    assert "expected one of json, python" in str(ran.exception)
+
+
+@pytest.mark.parametrize("language", sorted(EXPORTS))
 def test_names_that_an_export_adds_are_refused_by_the_command_in_every_format(
     language: str, tmp_path: Path, quick: Quick
 ) -> None:
@@ -362,8 +384,8 @@ def test_names_that_postgresql_cuts_to_one_are_no_sql() -> None:
         model = LDPASGDClassifier(features=features, classes=classes, seed=1)
         document = exported_model(of_one_record(model))
         with pytest.raises(ConfigError, match="are one in PostgreSQL, which reads 63 bytes"):
-            WRITERS["sql"](document, "people")
-        assert WRITERS["json"](document, "")
+            EXPORTS["sql"].write(document, "people")
+        assert EXPORTS["json"].write(document, "")
 
 
 @pytest.mark.parametrize("name", ["prediction", "Prediction", "probabilities", "probability of True", "", " "])
