@@ -9,7 +9,7 @@ import numpy as np
 from streamdp.aggregation import binomial
 from streamdp.data.floats import floats
 from streamdp.errors import BudgetError, ConfigError, SchemaError, check_whole, is_number
-from streamdp.privacy.guarantees import ApproxDP, Budget, check_serviceable
+from streamdp.privacy.guarantees import FORMS, ApproxDP, Budget, check_serviceable
 
 MOST_ROUNDS = 10**6
 
@@ -142,7 +142,7 @@ class VectorSum:
 def _check(budget: Budget, bound: float, users: int, d: int, sensitivity: float | None) -> float:
     """The sensitivity over 2 bound. Raises for what cannot be served."""
     if not isinstance(budget, ApproxDP):
-        raise BudgetError(f"a shuffled sum serves ApproxDP, got {type(budget).__name__}")
+        raise BudgetError(f"a shuffled sum: expected {FORMS[ApproxDP]}, got {budget}")
     check_serviceable(budget)
     binomial.check_epsilon(budget)
     if not (is_number(bound) and 1e-60 <= bound <= 1e60):

@@ -150,7 +150,7 @@ class Estimator(river_base.Estimator):
         """Check the parameters, and make what does not depend on the features."""
         usual = self.learns.default_budget
         budget = usual if self.budget is None else parse_budget(self.budget)
-        if self.learns.needs_delta and isinstance(self.budget, str) and isinstance(budget, PureDP):
+        if self._needs_delta and isinstance(self.budget, str) and isinstance(budget, PureDP):
             assert isinstance(usual, ApproxDP)
             budget = ApproxDP(budget.epsilon, usual.delta)  # as for a job; the guarantee says it
         self._admission.budget = budget
@@ -169,6 +169,11 @@ class Estimator(river_base.Estimator):
         learned, spend = (budget, budget) if self.held_out is None else (self.held_out.learned, self.held_out.spend)
         self.learner = self._make_learner(problem, learned, self._words())
         self._spend(spend)
+
+    @property
+    def _needs_delta(self) -> bool:
+        """Whether a text without delta gets that of the default budget."""
+        return self.learns.needs_delta
 
     def _spend(self, budget: Budget) -> None:
         """Let a record spend a budget on all that it is used for, in one release."""

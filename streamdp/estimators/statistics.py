@@ -254,8 +254,8 @@ _TEXTS = {
         raw; numbers are clipped to their bounds.""",
     "budget": """
         What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody" and "window". Text such as
-        "mu=1" is accepted. For "window" and "process", PureDP is Laplace noise, and for "window" drawn quantiles; any
-        other is Gaussian noise.""",
+        "mu=1" is accepted; "eps=1" gets a delta of 1e-6 where it needs one. For "window" and "process", PureDP is
+        Laplace noise, and for "window" drawn quantiles; any other is Gaussian noise.""",
     "trust": """
         "process": this process sees raw records and keeps noisy sums only (pan-private). "window": the operator holds
         exact sums and rounded values until a window ends; the least noise. "shuffler": sums of shuffled bits.
@@ -316,9 +316,10 @@ class Statistics(Estimator):
         if not isinstance(statistics, Mapping) or not statistics:
             raise ConfigError("statistics: expected declarations by name, at least one")
         kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
-        self.learns = kinds[trust]
+        self.learns, self.trust, self.statistics = kinds[trust], trust, statistics
         spend = self.learns.default_budget if budget is None else budget
-        self._pure = trust in ("window", "process") and isinstance(parse_budget(spend), PureDP)
+        pure = isinstance(parse_budget(spend), PureDP) and not (isinstance(spend, str) and self._needs_delta)
+        self._pure = trust in ("window", "process") and pure
         reader = _Reader(SchemaFeatures(features, type(self).__name__), self._pure, trust == "window")
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in the order in which they are shown."""
@@ -330,6 +331,11 @@ class Statistics(Estimator):
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
         self._construct(arguments)
+
+    @property
+    def _needs_delta(self) -> bool:
+        quantiles = any(isinstance(one, Mapping) and "quantile" in one for one in self.statistics.values())
+        return self.trust == "shuffler" or (self.trust == "process" and quantiles)
 
     def _words(self) -> Any:
         return entropy(self.seed) if self.trust == "shuffler" else fresh_words(self.seed)

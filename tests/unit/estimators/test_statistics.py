@@ -13,9 +13,11 @@ import pytest
 from river import bandit, feature_extraction
 
 import streamdp
-from streamdp import GaussianDP, PureDP, stats
+from streamdp import GaussianDP, PureDP, parse_budget, stats
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
+from streamdp.config.trust import completed
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
+from streamdp.estimators import Statistics
 from streamdp.learners import ranks
 from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root
 from streamdp.learners.local_counts import CellReports, Oracle
@@ -860,7 +862,7 @@ def test_a_pure_budget_of_a_process_is_kept_without_a_delta_and_has_less_noise()
     assert deviations["eps=1"] == pytest.approx(4.0, rel=1e-4)
     assert deviations["eps=1,delta=1e-06"] > 2.9 * deviations["eps=1"]
     with pytest.raises(BudgetError, match="needs a delta"):
-        stats.Quantile(0.5, (0, 10), budget="eps=1")
+        stats.Quantile(0.5, (0, 10), budget=PureDP(1))
 
 
 def test_medians_of_a_thousand_groups_are_served() -> None:
@@ -926,3 +928,24 @@ def test_what_is_not_known_yet_is_a_number_for_bandits_and_aggregators() -> None
         pulls[arm] += 1
         arms.update(arm, float(rng.random() < {"worse": 0.2, "better": 0.8}[arm]))
     assert pulls["better"] > 1_500, pulls
+
+
+@pytest.mark.parametrize(
+    ("trust", "kind", "delta"),
+    [
+        ("nobody", {"mean": "age"}, ""),
+        ("window", {"quantile": 0.5, "of": "age"}, ""),
+        ("process", {"mean": "age"}, ""),
+        ("process", {"quantile": 0.5, "of": "age"}, ",delta=1e-06"),
+        ("shuffler", {"mean": "age"}, ",delta=1e-06"),
+    ],
+)
+def test_a_text_gets_a_delta_where_a_job_gets_one(trust: Any, kind: Any, delta: str) -> None:
+    model = Statistics({"s": kind}, features={"age": (0, 100)}, trust=trust, budget="eps=2")
+    assert str(model.record_budget) == f"eps=2{delta}"
+    settings = {"schema": {"features": {"age": [0, 100]}}, "model": {"trust": trust, "budget": "eps=2"}}
+    job = completed(settings | {"statistics": {"s": kind}})
+    assert parse_budget(job["model"]["budget"]).__class__ is model.record_budget.__class__
+    if delta:
+        with pytest.raises(BudgetError, match="delta"):
+            Statistics({"s": kind}, features={"age": (0, 100)}, trust=trust, budget=PureDP(2))
