@@ -2,7 +2,6 @@
 
 from libc.math cimport INFINITY, M_PI, erfc, exp, log, sqrt
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memset
 
 cimport numpy as cnp
 
@@ -19,7 +18,7 @@ from streamdp.ledger.rows cimport (
     RECORDS,
     ROW,
 )
-from streamdp.privacy.arrays cimport flags, matrix, whole_numbers
+from streamdp.privacy.arrays cimport flags, matrix, whole_matrix
 
 cnp.import_array()
 
@@ -32,6 +31,10 @@ cdef extern from *:
 
 TOLERANCE = SDP_TOLERANCE
 """Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3."""
+
+
+cdef enum:
+    FILTERS = 2
 
 
 cdef struct Cap:
@@ -105,26 +108,36 @@ cdef void _admit(
     Py_ssize_t step,
     double* rows,
     uint8_t* pending,
-    Cap cap,
+    const Cap* caps,
+    int filters,
     uint8_t* admitted,
 ) noexcept nogil:
     """As `admit_in_order`; `step` is the distance of the terms of one record from those of the next."""
     cdef Py_ssize_t i
-    cdef int j
+    cdef int f, j
     cdef double* row
-    cdef double after[4]
+    cdef double after[FILTERS][4]
     for i in range(n):
-        if slots[i] < 0:
-            continue
-        row = rows + ROW * slots[i]
-        for j in range(4):
-            after[j] = row[j] + term[step * i + j]
-        admitted[i] = _fits(after, _cap_of(row, cap))
-        if admitted[i]:
+        admitted[i] = True
+        for f in range(filters):
+            if slots[f * n + i] < 0:
+                continue
+            row = rows + ROW * slots[f * n + i]
             for j in range(4):
-                row[j] = after[j]
+                after[f][j] = row[j] + term[step * i + j]
+            if not _fits(after[f], _cap_of(row, caps[f])):
+                admitted[i] = False
+                break
+        if not admitted[i]:
+            continue
+        for f in range(filters):
+            if slots[f * n + i] < 0:
+                continue
+            row = rows + ROW * slots[f * n + i]
+            for j in range(4):
+                row[j] = after[f][j]
             row[RECORDS] += 1
-            pending[slots[i]] = True
+            pending[slots[f * n + i]] = True
 
 
 def admit_in_order(
@@ -132,26 +145,28 @@ def admit_in_order(
     cnp.ndarray terms not None,
     cnp.ndarray rows not None,
     cnp.ndarray pending not None,
-    int kind,
-    double most,
-    double most_delta,
+    list caps not None,
 ):
-    """Admit records in order; a refused record adds nothing, so that a later, smaller one may still fit.
+    """Admit records in order; a refused record adds to no row, so that a later, smaller one may still fit.
 
-    Returns (n,) bool. `slots` (n,) int64 is the row of each record's subject, -1 for a record without one, which is
-    admitted. `terms` (n, 4), or (1, 4) if all records spend the same, is what each adds to the four sums. `rows` (m,
-    ROW) are changed in place, and `pending` (m,) bool is set for those. `kind`, `most` and `most_delta` are the
-    ledger's `CapNumbers`.
+    Returns (n,) bool. `slots` (f, n) int64 is the row of each record's subject in each of f filters, -1 for a record
+    that a filter always admits. `terms` (n, 4), or (1, 4) if all records spend the same, is what each adds to the four
+    sums. `rows` (m, ROW) are changed in place, and `pending` (m,) bool is set for those. `caps` are the `CapNumbers` of
+    the filters: of one, or of that of the period and that of the total (see `periods`).
     """
-    cdef const int64_t* slot = whole_numbers(slots)
+    cdef cnp.npy_intp n = cnp.PyArray_DIM(slots, 1), step = 0 if cnp.PyArray_DIM(terms, 0) == 1 else 4
+    cdef const int64_t* slot = whole_matrix(slots)
     cdef const double* term = matrix(terms)
     cdef double* row = matrix(rows)
     cdef uint8_t* changed = flags(pending)
-    cdef cnp.npy_intp n = cnp.PyArray_DIM(slots, 0), step = 0 if cnp.PyArray_DIM(terms, 0) == 1 else 4
     cdef cnp.ndarray admitted = cnp.PyArray_SimpleNew(1, &n, cnp.NPY_BOOL)
     cdef uint8_t* answer = flags(admitted)
-    cdef Cap cap = Cap(kind, most, most_delta)
-    memset(answer, True, n)
+    cdef Cap limits[FILTERS]
+    cdef int filters = len(caps), f
+    if filters != cnp.PyArray_DIM(slots, 0) or filters > FILTERS or (step and cnp.PyArray_DIM(terms, 0) != n):
+        raise TypeError("expected rows for each of one or two filters, and terms for each record")
+    for f in range(filters):
+        limits[f].kind, limits[f].most, limits[f].most_delta = caps[f]
     with nogil:
-        _admit(slot, n, term, step, row, changed, cap, answer)
+        _admit(slot, n, term, step, row, changed, limits, filters, answer)
     return admitted

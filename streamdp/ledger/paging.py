@@ -25,6 +25,7 @@ from sqlalchemy import Connection
 
 from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
 from streamdp.ledger import filters
+from streamdp.ledger.admission import admit_in_order
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.charged import CapHistory, with_caps
 from streamdp.ledger.charges import Charge, Charges, Owner, added, places_of
@@ -191,9 +192,11 @@ class PagedRows:
         """Admit records in order and return (n,) bool; a refused record adds nothing.
 
         `slots` (f, n) int64, from `find`, is the row of each record in each filter of the cap; `terms` is (n, 4) or (1,
-        4), from `spend_numbers`.
+        4), from `spend_numbers`. An exception at any moment leaves no record admitted, because the mask is not
+        returned. It may leave rows that were charged for records that are not learned. This weakens no guarantee.
         """
-        admitted = filters.admit(self.cache, slots, terms, self._caps)
+        cache = self.cache
+        admitted = admit_in_order(np.ascontiguousarray(slots), terms, cache.rows, cache.pending, self._caps)
         if not self._alone:
             each = terms if len(terms) == 1 else terms[admitted]
             self.charges.add(self.owner, slots[:, admitted], each)

@@ -29,6 +29,10 @@ cdef inline int64_t* whole_numbers(cnp.ndarray array) except? NULL:
     return <int64_t*> _flat(array, cnp.NPY_INT64, 1)
 
 
+cdef inline int64_t* whole_matrix(cnp.ndarray array) except? NULL:
+    return <int64_t*> _flat(array, cnp.NPY_INT64, 2)
+
+
 cdef inline uint64_t* random_words(cnp.ndarray array) except? NULL:
     return <uint64_t*> _flat(array, cnp.NPY_UINT64, 1)
 

@@ -213,7 +213,7 @@ def test_admission_adds_what_fits(
         answers.append(answer)
     slots = np.array([slot for slot, _ in records], dtype=np.int64)
     table = np.array(terms, dtype=np.float64).reshape(-1, 4)
-    assert admission.admit_in_order(slots, table, rows, pending, *cap).tolist() == answers
+    assert admission.admit_in_order(slots[None], table, rows, pending, [cap]).tolist() == answers
     assert (rows.tolist(), pending.tolist()) == (want, [i in changed for i in range(3)])
     assert admission.all_fit(rows, *cap)
     rows[1, [EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED]] = math.inf
@@ -222,11 +222,11 @@ def test_admission_adds_what_fits(
 
 def test_arrays_of_another_type_or_layout_are_refused() -> None:
     keys, rows = keys_of([(1, 2), (3, 4)]), np.zeros((2, ROW))
-    words, every = rows.view(np.uint64), np.arange(2)
+    words, every, caps = rows.view(np.uint64), np.arange(2), [(PURE, 1.0, 0.0)]
     for wrong in (rows, words.astype(np.int64), words[:, ::-1], words[0], np.asfortranarray(words)):
         with pytest.raises(TypeError):
             check_words(keys, wrong)
     with pytest.raises(TypeError):
-        admission.admit_in_order(every.astype(np.int32), rows[:1, :4], rows, np.zeros(2, np.bool_), PURE, 1.0, 0.0)
+        admission.admit_in_order(every[None].astype(np.int32), rows[:1, :4], rows, np.zeros(2, np.bool_), caps)
     with pytest.raises(TypeError):
-        admission.admit_in_order(every, rows[:, :4], rows, np.zeros(2, np.bool_), PURE, 1.0, 0.0)
+        admission.admit_in_order(every[None], rows[:, :4], rows, np.zeros(2, np.bool_), caps)
