@@ -17,6 +17,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence, Set
+from hashlib import blake2b
+from itertools import repeat
+from operator import is_not
 from typing import cast
 
 import numpy as np
@@ -117,8 +120,32 @@ def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
     if set(map(type, subjects)) == {str}:
         lines = "\n".join(["", *(texts := cast("Sequence[str]", subjects)), ""])
         if lines.isascii() and not (("." in lines or "+" in lines) and _float_line(lines)):
-            return [text.encode() for text in texts]
-    return [subject_bytes(subject) for subject in subjects]
+            return list(map(str.encode, texts))
+    return list(map(subject_bytes, subjects))
+
+
+def hash_people(
+    people: Sequence[bytes | None], key: bytes, periods: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return keyed hashes of `people`, which `subjects_bytes` returned, or of people and periods.
+
+    A hash is 16 bytes of BLAKE2b under the key, personalised for this use, of these bytes. With a period, it is 12
+    bytes of BLAKE2b of the subject and the period, and then the number of the period in 4 bytes, so that the rows of
+    old periods can be found. Without the key, rows of one subject in two periods cannot be recognised as such. The
+    result is (n, 2) uint64, the little-endian words of the hashes; and (n,) bool, False for None, whose hash has no
+    meaning. The key has 32 to 64 secret bytes, and `periods` (n,) int64 are numbers from 0 to 2^32 - 1; see
+    `subject_key.period_of`.
+    """
+    present = np.fromiter(map(is_not, people, repeat(None)), dtype=np.bool_, count=len(people))
+    # A copy spares the set-up. BLAKE2b compresses the block with the key at the first update, so for each subject anew.
+    start = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject").copy
+    suffixes = repeat(b"") if periods is None else np.ascontiguousarray(periods, ">u4").view("V4").tolist()
+    digests = []
+    for person, suffix in zip(people, suffixes, strict=False):
+        one = start()
+        one.update((person or b"") + suffix)
+        digests.append(one.digest() + suffix)
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present
 
 
 def _composed(text: bytes) -> bytes:

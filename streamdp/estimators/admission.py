@@ -8,8 +8,7 @@ so that an exception at any moment leaves a state in which every spend is counte
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +16,15 @@ import numpy as np
 from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import BudgetError, ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.traps import warn_if_weak, warn_of_pipeline
-from streamdp.learners.learner import Learner
+from streamdp.learners.learner import Collector, Learner
 from streamdp.ledger.charged import CapHistory
 from streamdp.privacy.composition import widest
-from streamdp.privacy.guarantees import FORMS, ApproxDP, Budget, amount, with_amount
-from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED, Release
+from streamdp.privacy.guarantees import FORMS, ApproxDP, Budget, amount, parse_budget, with_amount
+from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED, Prepared
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
+    from streamdp.estimators.held_out_statistics import HeldOutStatistics
     from streamdp.ledger.ledger import Ledger
 
 _CLONES = (
@@ -90,6 +90,20 @@ class Admission:
             raise BudgetError(f"expected {form}, the kind that all records of this estimator spend, got {budget}")
         return all(getattr(budget, name) >= getattr(mine, name) for name in budget.__dataclass_fields__)
 
+    def spend_of(self, learner: Learner, text: Budget | str) -> Budget | None:
+        """What a record with a budget of its own spends; None if it allows less than all spend, which is counted.
+
+        Raises `BudgetError` for a budget that cannot be served.
+        """
+        own = parse_budget(text)
+        if learner.per_record_budgets:
+            learner.check(own)
+            return own
+        if not self.allows(own):
+            self.refused += 1
+            return None
+        return self.spend
+
     def admit_report(self, learner: Learner, subject: Subject | None, budget: Budget, private: bool) -> bool:
         """Ask the ledger for a report and count its budget; False if it is refused, which is counted, too.
 
@@ -109,24 +123,10 @@ class Admission:
         found: np.ndarray = amounts >= amount(self.spend)
         return found
 
-    def prepare(self, people: Sequence[bytes | None]) -> Any:
-        """Do what may fail, when nothing of the records of `people` is learned or spent; return what `join` takes."""
-        return people if self.ledger is None else self.ledger.prepare(people)
-
-    def join(self, release: Release, found: Any) -> np.ndarray:
-        """Let records that were `found`, or a slice of them, join a release; return what became of each, (n,).
-
-        Those that are not in it are counted. See `privacy.release` for the values.
-        """
-        outcome = release.join(found) if self.ledger is None else self.ledger.join(release, found)
-        self.refused += int(np.count_nonzero(outcome == REFUSED))
-        self.left_out += int(np.count_nonzero(outcome == LEFT_OUT))
-        return outcome
-
     def admit(
         self,
         learner: Learner,
-        learn: Callable[[np.ndarray, np.ndarray, Budget | None, np.ndarray | None], None],
+        held_out: HeldOutStatistics | None,
         X: np.ndarray,
         y: np.ndarray,
         spend: Budget,
@@ -136,39 +136,76 @@ class Admission:
     ) -> np.ndarray | None:
         """Admit, count and learn clean rows X (n, p), y (n,) whose budgets are allowed.
 
-        They `spend` this, or `amounts` (n,) of its kind; `own`: the budget that a record brings.
-        `learn` is as `Learner.learn`. Returns what became of each, (n,) as `join`, or None if all were learned.
+        They `spend` this, or `amounts` (n,) of its kind; `own`: the budget that a record brings. `held_out`: what asks
+        them first; None: nothing. Returns what became of each, (n,) as `Release.join`, or None if
+        all were learned.
         """
-
-        def take(part: slice, outcome: np.ndarray | None = None) -> None:
-            rows = part if outcome is None or not outcome.any() else np.flatnonzero(outcome == JOINED) + part.start
-            if len(taken := X[rows]):
-                each = None if amounts is None else amounts[rows]
-                self.count(learner, spend if each is None else with_amount(spend, float(each.max())))
-                learn(taken, y[rows], own, each)
-
-        done, n = 0, len(X)
-        if self.ledger is None or subjects is None:
-            take(slice(0, n))
+        ledger, n, done = self.ledger, len(X), 0
+        if ledger is None and not isinstance(learner, Collector):
+            self._learn(learner, held_out, X, y, spend, amounts, own)
             return None
-        if learner.open is None:  # each record is a release of its own
-            fits: np.ndarray = self.ledger.admit_many(subjects, spend, amounts)
-            self.refused += int(np.count_nonzero(~fits))
-            outcome = np.where(fits, JOINED, REFUSED)
-            take(slice(0, n), outcome)
-            return outcome if outcome.any() else None
-        found, outcome = self.prepare(subjects_bytes(subjects)), np.zeros(n, dtype=np.uint8)
+        people, found, outcome = subjects or [None] * n, None, np.zeros(n, dtype=np.uint8)
+        if isinstance(learner, Collector) and learner.open is None:
+            return learner.gather(X, y, self._prepare(people), self)
         while done < n:
             part = slice(done, done + learner.come_to(y[done:]))
-            done, outcome[part] = part.stop, self.join(learner.open, found[part])
-            take(part, outcome[part])
-            learner.end_full()  # a batch ends also if it has read enough records that are not in it
+            if found is None:  # what may fail comes before anything of the records is learned or spent
+                found = self._prepare(people) if ledger is None else ledger.prepare(people)
+            mine, each = found if part.stop - done == n else found[part], None if amounts is None else amounts[part]
+            release: Any = learner.open or spend
+            outcome[part] = became = release.join(mine.people) if ledger is None else ledger.join(release, mine, each)
+            joined = became == JOINED
+            done, every = part.stop, bool(joined.all())
+            if not every:
+                self.refused += int(np.count_nonzero(became == REFUSED))
+                self.left_out += int(np.count_nonzero(became == LEFT_OUT))
+            if isinstance(learner, Collector):
+                if joined.any() and spend is not self._counted:
+                    self.count(learner, spend)
+                learner.take(X[part], y[part], mine.people, joined)
+                continue
+            rows: Any = part if every else np.flatnonzero(joined) + part.start
+            self._learn(learner, held_out, X[rows], y[rows], spend, None if amounts is None else amounts[rows], own)
+            if not every and learner.open is not None:
+                learner.end_full()  # a batch ends also if it has read enough records that are not in it
         return outcome if outcome.any() else None
+
+    def _learn(
+        self,
+        learner: Learner,
+        held_out: HeldOutStatistics | None,
+        X: np.ndarray,
+        y: np.ndarray,
+        spend: Budget,
+        amounts: np.ndarray | None,
+        own: Budget | None,
+    ) -> None:
+        """Count and learn rows, as for `admit`, that are in their releases."""
+        if not len(X):
+            return
+        largest = spend if amounts is None else with_amount(spend, float(amounts.max()))
+        if largest is not self._counted:
+            self.count(learner, largest)
+        if held_out is None:
+            learner.learn(X, y, own, amounts)
+        else:
+            held_out.learn(learner, X, y, own, amounts)
+
+    def _prepare(self, subjects: Sequence[Subject | None]) -> Prepared:
+        """See `Ledger.prepare`."""
+        return Prepared(subjects_bytes(subjects)) if self.ledger is None else self.ledger.prepare(subjects)
+
+    def admit_reports(self, people: Sequence[bytes | None], budget: Budget) -> np.ndarray:
+        """See `People.admit_reports`."""
+        assert self.ledger is not None
+        return self.ledger.admit_many(people, budget)
 
     # -- spends ------------------------------------------------------------------------------------------------------
 
     def count(self, learner: Learner, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
+        if largest is self._counted:  # most records bring no budget of their own
+            return
         self._charges = self.ledger is not None
         if self._clones is not None and not self.spent:
             self._clones[0] += 1
@@ -178,13 +215,12 @@ class Admission:
             self._history = self._history.joined(CapHistory({}, uncapped=True))
         if not self.spent:
             warn_of_pipeline()
-        if largest is not self._counted:  # most records bring no budget of their own
-            known = (self.spend, *self.spent)
-            if amount(largest) > max(map(amount, known)) or _delta(largest) > max(map(_delta, known)):
-                warn_if_weak(largest)
-            learner.fast = None
-            self.spent = widest((*self.spent, largest))
-            self._counted = largest
+        known = (self.spend, *self.spent)
+        if amount(largest) > max(map(amount, known)) or _delta(largest) > max(map(_delta, known)):
+            warn_if_weak(largest)
+        learner.fast = None
+        self.spent = widest((*self.spent, largest))
+        self._counted = largest
 
     @property
     def history(self) -> CapHistory:
@@ -201,31 +237,3 @@ class Admission:
 
 def _delta(budget: Budget) -> float:
     return budget.delta if isinstance(budget, ApproxDP) else 0.0
-
-
-class Gathered:
-    """What a learner that collects rows by subject asks for some of them: see `People`."""
-
-    def __init__(self, admission: Admission, learner: Learner) -> None:
-        self._learner, self._admission, self._ledger = learner, admission, admission.ledger
-        self.prepare, self.join = admission.prepare, admission.join
-
-    def users(self, people: Sequence[bytes | None]) -> tuple[list[tuple[bytes, int] | None], np.ndarray | None]:
-        """See `People.users`."""
-        found = None if self._ledger is None else self._ledger.periods(people)
-        timely = None if self._ledger is None else np.ones(len(people), dtype=bool)
-        timely, periods = (timely, repeat(0)) if found is None else (found[0], found[1].tolist())
-        return [None if p is None else (p, period) for p, period in zip(people, periods, strict=False)], timely
-
-    def admit(self, people: Sequence[bytes | None]) -> np.ndarray:
-        """See `People.admit`."""
-        assert self._ledger is not None
-        return self._ledger.admit_many(people, self._learner.budget)
-
-    def refuse(self, records: int) -> None:
-        """See `People.refuse`."""
-        self._admission.refused += records
-
-    def count(self) -> None:
-        """See `People.count`."""
-        self._admission.count(self._learner, self._learner.budget)

@@ -17,6 +17,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from river import base as river_base
 
 from streamdp.data.floats import floats
 from streamdp.data.records import MOST_RECORDS, check_record
-from streamdp.data.subjects import SPELLING, subject_list, subjects_bytes
+from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import (
     ConfigError,
     NotAtBoundaryError,
@@ -34,7 +35,7 @@ from streamdp.errors import (
     check_path,
     check_whole,
 )
-from streamdp.estimators.admission import Admission, Gathered
+from streamdp.estimators.admission import Admission
 from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
@@ -180,7 +181,7 @@ class Estimator(river_base.Estimator):
         self._admission.spend, self.learner.fast = budget, None
         warn_if_weak(budget)
         if self.learner.open is not None:
-            self.learner.open.spend = budget
+            self.learner.open.use(budget)
 
     @property
     def sides(self) -> list[Any]:
@@ -302,7 +303,7 @@ class Estimator(river_base.Estimator):
         return self.features if isinstance(self.features, Mapping) else self._names
 
     def _declare(self, declared: Sequence[Any] | Mapping[Any, Any]) -> Features:
-        self._features = features = features_of(declared, type(self).__name__)
+        self._features = features = features_of(declared, type(self).__name__, self._index)
         try:
             self.learner.begin(features.columns)
             self.prediction = Prediction(features, self.learner, bool(self.intercept))
@@ -381,64 +382,61 @@ class Estimator(river_base.Estimator):
         """
         if w is not WEIGHT:
             check_weight(w)
-        rng = self.learner.rng
-        with rng.lock:
-            fast = self.learner.fast if budget is None and subject is None else None
-            if fast is None or not fast.learn(x, y, rng):
+        learner = self.learner
+        with learner.rng.lock:
+            fast = learner.fast if budget is None and subject is None else None
+            if fast is None or not fast.learn(x, y, learner.rng):
                 self._learn_record(x, y, budget, subject)
                 if subject is None:
                     self._first.note(self, x, y)
 
     def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
-        admission, learner = self._admission, self.learner
-        admission.need_subjects((subject,))
-        spend = admission.spend
-        learner.check_learning()
-        if budget is not None:
-            own = parse_budget(budget)
-            if learner.per_record_budgets:
-                learner.check(spend := own)
-            elif not admission.allows(own):
-                admission.refused += 1
-                return
-        target = self._encode_target(y)
+        admission = self._admission
+        if subject is None and admission.ledger is not None:
+            admission.need_subjects(None)
+        if self.learner.refusal is not None:
+            raise ConfigError(self.learner.refusal)
+        spend = admission.spend if budget is None else admission.spend_of(self.learner, budget)
+        if spend is None:
+            return
+        known = y if self._plain_targets and self._features is not None else self._encode_target(y)
         record = self._features or self._adopt(check_record(x))
         try:
-            record.pack(x, target)
-            self._check_columns(record.row)
-            if not learner.seen[0]:
-                warn_if_far(self, record.row, record.target if self._has_open_target else None)
-            if isinstance(learner, Collector):
-                self._gather(record.row, record.target, [subject])
-            elif learner.keeps(record.target) is not None:
-                admission.left_out += 1
-            else:
-                people = None if subject is None else (subject,)
-                brought = None if budget is None else spend
-                admission.admit(learner, self._learn, record.row, record.target, spend, None, people, brought)
-                if budget is None and subject is None and learner.fast is None:
-                    self._learn_faster()
+            if record.packer is None or not record.packer.pack(x, known, record.buffer):
+                record.pack(x, self._encode_target(y), record.buffer)
+            self._learn_row(record, spend, budget is not None, subject)
         finally:
             try:
-                record.wipe()
+                record.buffer[:] = 0.0
             except BaseException:  # such as Ctrl-C at this very place
-                record.wipe()
+                record.buffer[:] = 0.0
                 raise
+
+    def _learn_row(self, record: Features, spend: Budget, own: bool, subject: Subject | None) -> None:
+        """Learn the row in the buffer of `record`; `own`: whether it brought its budget."""
+        admission, learner, X, y = self._admission, self.learner, record.row, record.target
+        if learner.side is not None:
+            self._check_columns(X)
+        if not learner.seen[0]:
+            warn_if_far(self, X, y if self._has_open_target else None)
+        if learner.dated and learner.keeps(y) is not None:
+            admission.left_out += 1
+        else:
+            admission.admit(learner, self.held_out, X, y, spend, None, [subject], spend if own else None)
+            if not own and subject is None and learner.fast is None:
+                self._learn_faster()
 
     def _learn_faster(self) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner = self._features, self.learner
-        raw = isinstance(self.target, Mapping)  # its log is learned
         watched = self._first.watched
         if watched is None or features is None or features.packer is None:
             return
-        if not (self.sides or raw):
-            if (kernel := learner.record_kernel()) is None:
-                return
-            fast = RecordLearner(features.packer, self._index, kernel)
+        if not self.sides and self._plain_targets and (kernel := learner.record_kernel()) is not None:
+            fast = RecordLearner(features.packer, kernel)
             if learner.open is not None:
-                fast.count(learner.seen, learner.open.records, learner.pending + learner.room)
+                fast.count(learner.seen, learner.open.records, learner.pending + learner.end_full())
             fast.watch(watched)
             learner.fast = fast
 
@@ -561,6 +559,11 @@ class Estimator(river_base.Estimator):
             raise SchemaError(f"budgets: expected {expected}")
         return self._learn_batch(X, y, budgets, subjects)
 
+    @cached_property
+    def _plain_targets(self) -> bool:
+        """Whether targets are numbers or labels as they come, which are encoded with their record."""
+        return not isinstance(self.target, Mapping)
+
     @property
     def _has_open_target(self) -> bool:
         """Whether what is predicted is a number without declared bounds."""
@@ -574,7 +577,8 @@ class Estimator(river_base.Estimator):
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
         """Check, admit, count and learn rows; return as `learn_encoded`."""
-        self.learner.check_learning()
+        if self.learner.refusal is not None:
+            raise ConfigError(self.learner.refusal)
         self._check_rows(X, y)
         if amounts is None:
             warn_if_dear(self)
@@ -584,7 +588,7 @@ class Estimator(river_base.Estimator):
         allowed = np.ones(len(X), dtype=bool)
         if amounts is not None and not self.learner.per_record_budgets:
             allowed, amounts = self._admission.allowed(amounts), None
-        timely = self.learner.keeps(y)
+        timely = self.learner.keeps(y) if self.learner.dated else None
         kept = allowed.copy() if timely is None else allowed & timely
         if kept.all():
             return self._learn_allowed(X, y, amounts, subjects)
@@ -604,24 +608,8 @@ class Estimator(river_base.Estimator):
         subjects: Sequence[Subject | None] | None,
     ) -> np.ndarray | None:
         """Admit, count and learn clean rows whose budgets are allowed; return as `_learn_batch`."""
-        if isinstance(self.learner, Collector):
-            return self._gather(X, y, [None] * len(X) if subjects is None else subjects)
-
         spend = self.record_budget if amounts is None else self._admission.budget
-        return self._admission.admit(self.learner, self._learn, X, y, spend, amounts, subjects)
-
-    def _learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """See `Learner.learn`."""
-        if self.held_out is None:
-            self.learner.learn(X, y, budget, amounts)
-        else:
-            self.held_out.learn(self.learner, X, y, budget, amounts)
-
-    def _gather(self, X: np.ndarray, y: np.ndarray, people: Sequence[Subject | None]) -> np.ndarray | None:
-        """Let a learner that collects records by subject take clean rows; return as `_learn_batch`."""
-        collector: Any = self.learner
-        found: np.ndarray | None = collector.gather(X, y, subjects_bytes(people), Gathered(self._admission, collector))
-        return found
+        return self._admission.admit(self.learner, self.held_out, X, y, spend, amounts, subjects)
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Raise `SchemaError` unless these are n clean records."""

@@ -33,12 +33,13 @@ class SchemaWarning(UserWarning):
 class Features:
     """The names of the features in the order of the columns, and a buffer for one record.
 
-    Copies and pickles have an empty buffer. The `owner`, an estimator's name, is for warnings.
+    Copies and pickles have an empty buffer. The `owner`, an estimator's name, is for warnings. `classes`: the encoded
+    targets of the classes; None for numbers.
 
     Raises `ConfigError` if there is no name, or if a name occurs twice.
     """
 
-    def __init__(self, names: Sequence[Any], owner: str) -> None:
+    def __init__(self, names: Sequence[Any], owner: str, classes: Mapping[Any, float] | None = None) -> None:
         try:
             fits = len(set(names)) == len(names) > 0
         except TypeError:  # a name without a hash
@@ -48,35 +49,34 @@ class Features:
         self.names = tuple(names)
         self.columns = Columns(np.zeros(len(names)), np.ones(len(names)), np.zeros(len(names), dtype=bool))
         self.schema: Schema | None = None
-        self._owner = owner
+        self._owner, self._classes = owner, classes
         self._warned: set[str] = set()
         get = itemgetter(*names)
         self._values_of: Callable[[Mapping[Any, Any]], tuple[Any, ...]]
         self._values_of = get if len(names) > 1 else lambda x: (get(x),)
-        self._buffer = buffer = np.zeros(len(names) + 1)
-        self.row, self.target = buffer[None, :-1], buffer[-1:]
-        """The record in the buffer: its features (1, p) and its target (1,). Zeros, except while it is learned."""
-        self._view, self._blank = buffer.data.cast("B"), bytes(buffer.nbytes)
+        self.buffer = np.zeros(len(names) + 1)
+        """A record: its features and its target. Zeros, except while it is learned."""
+        self.row, self.target = self.buffer[None, :-1], self.buffer[-1:]
+        """The features (1, p) and the target (1,) in the buffer."""
         self._pack_into = struct.Struct(f"{len(names) + 1}d").pack_into
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Features, (self.names, self._owner), {"_warned": self._warned}
+        return Features, (self.names, self._owner, self._classes), {"_warned": self._warned}
 
     @cached_property
     def packer(self) -> Packer | None:
         """What packs plain records; None if the declaration needs the exact way for all."""
         none = [math.nan] * len(self.names)
-        return Packer(self.names, range(len(self.names)), none, none, [None] * len(self.names), len(self.names))
+        every, p = range(len(self.names)), len(self.names)
+        return Packer(self.names, every, none, none, [None] * p, p, self._classes)
 
-    def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
-        """Write a record x and its encoded target y into the buffer, or into a `view` of p + 1 doubles as bytes.
+    def pack(self, x: Mapping[Any, Any], y: float, out: np.ndarray) -> None:
+        """Write a record x and its encoded target y into `out` (p + 1,): the exact way, for any record.
 
         Undeclared names are ignored, and missing features count as 0; each warns once.
 
         Raises `SchemaError` if a feature is not a finite number, or if x is no mapping.
         """
-        if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
-            return
         check_record(x)
         try:
             values = self._values_of(x)
@@ -85,28 +85,23 @@ class Features:
             values = tuple(x.get(name, 0.0) for name in self.names)
         if len(x) > len(self.names):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
-        view = self._view if view is None else view
         try:
-            self._pack_into(view, 0, *values, y)
+            self._pack_into(out.data, 0, *values, y)
             finite = math.isfinite(sum(values))
         except Exception:  # noqa: BLE001 - a value may raise anything, with itself in the message
             finite = False
         if not finite:
             numbers = [_finite(name, value) for name, value in zip(self.names, values, strict=True)]
-            self._pack_into(view, 0, *numbers, y)
+            self._pack_into(out.data, 0, *numbers, y)
 
     def constants(self) -> list[Any]:
         """The declared constants of the columns, beside their names. They are the same on every machine."""
         return []
 
-    def wipe(self) -> None:
-        """Overwrite the buffer with zeros."""
-        self._view[:] = self._blank
-
     def row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
         """Return x as a new (1, p) array. The buffer is not used, so this needs no lock."""
         row = np.zeros(len(self.names) + 1)
-        self.pack(x, 0.0, row.data.cast("B"))
+        self.pack(x, 0.0, row)
         return row[None, :-1]
 
     def frame(self, X: Any) -> np.ndarray:
@@ -160,7 +155,7 @@ class SchemaFeatures(Features):
     Raises `SchemaError` for a declaration that contradicts itself.
     """
 
-    def __init__(self, declared: Mapping[Any, Any], owner: str) -> None:
+    def __init__(self, declared: Mapping[Any, Any], owner: str, classes: Mapping[Any, float] | None = None) -> None:
         from streamdp.data.columns import scale_number
         from streamdp.data.schema import Schema
 
@@ -168,7 +163,7 @@ class SchemaFeatures(Features):
         self._schema = Schema(declared, target="(target)")
         self.declarations = self._schema.declarations
         pieces = self._schema.pieces
-        super().__init__(self._schema.feature_names, owner)
+        super().__init__(self._schema.feature_names, owner, classes)
         self.schema = self._schema
         typical: dict[int, tuple[float, float]] = {}
         self._numbers: list[tuple[Any, int, tuple[Piece, ...]]] = []
@@ -209,22 +204,19 @@ class SchemaFeatures(Features):
             for name, j, text in self._texts
         ]
         names, columns, lows, highs, levels = zip(*numbers, *categories, strict=True)
-        return Packer(names, columns, lows, highs, levels, len(self.names))
+        return Packer(names, columns, lows, highs, levels, len(self.names), self._classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SchemaFeatures, (self._declared, self._owner), {"_warned": self._warned}
+        return SchemaFeatures, (self._declared, self._owner, self._classes), {"_warned": self._warned}
 
-    def pack(self, x: Mapping[Any, Any], y: float, view: memoryview | None = None) -> None:
+    def pack(self, x: Mapping[Any, Any], y: float, out: np.ndarray) -> None:
         """See `Features.pack`; values of x are raw: numbers, or text as in a CSV file.
 
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
         """
-        if view is None and self.packer is not None and self.packer.pack(x, y, self._buffer):
-            return
         check_record(x)
         if not self._schema.plain:
-            view = self._view if view is None else view
-            self._pack_into(view, 0, *self._schema.encode_raw(x), y)
+            self._pack_into(out.data, 0, *self._schema.encode_raw(x), y)
             return
         columns = [0.0] * len(self.names)
         for name, j, pieces in self._numbers:
@@ -242,7 +234,7 @@ class SchemaFeatures(Features):
             self._warn("unknown", "a record has features that were not declared; they are ignored")
         for j, piece in self._products:
             columns[j] = math.prod(columns[int(k)] for k in piece.at)
-        self._pack_into(self._view if view is None else view, 0, *columns, y)
+        self._pack_into(out.data, 0, *columns, y)
 
     def constants(self) -> list[Any]:
         return [f"{piece.kind} {list(piece.at)}" for piece in self._schema.pieces]
@@ -350,17 +342,19 @@ def _text(name: Any, value: Any) -> str:
     raise SchemaError(f"feature {name!r}: expected text, a number or a truth value")
 
 
-def features_of(declared: Sequence[Any] | Mapping[Any, Any], owner: str) -> Features:
-    """Return the features that are `declared`: a list of names, or a public schema; the `owner` is for warnings.
+def features_of(
+    declared: Sequence[Any] | Mapping[Any, Any], owner: str, classes: Mapping[Any, float] | None = None
+) -> Features:
+    """Return the features that are `declared`, a list of names or a public schema; the rest is as for `Features`.
 
     Raises `ConfigError` or `SchemaError` for a declaration that contradicts itself.
     """
     if isinstance(declared, Mapping):
-        return SchemaFeatures(declared, owner)
+        return SchemaFeatures(declared, owner, classes)
     unordered = isinstance(declared, str | set | frozenset)  # each process has its own order of a set
     if unordered or not isinstance(declared, Iterable) or getattr(declared, "ndim", None) == 0:
         raise ConfigError(f"features: expected a list of names or a schema, got {type(declared).__name__}")
-    return Features(list(declared), owner)
+    return Features(list(declared), owner, classes)
 
 
 def _number(name: Any, value: Any) -> float:

@@ -48,10 +48,11 @@ cdef class Packer:
     `names`: the m declared names. `columns`: (m,) the column of each number, or the one before the first column of each
     category. `lows`, `highs`: (m,) the bounds of each number, which is mapped from them to [-1, 1] and clipped; NaN: as
     it is. `levels`: for each category its levels with their numbers, of which 0 has no column; None for a number.
-    `width`: the number p of columns.
+    `width`: the number p of columns. `classes`: the encoded targets of the classes; None for numbers.
     """
 
     cdef tuple _names, _levels
+    cdef dict _classes
     cdef list _keys  # the names, as the same objects that records have as keys
     cdef int _adoptions
     cdef object _columns, _lows, _highs
@@ -60,8 +61,8 @@ cdef class Packer:
     cdef int64_t* _column
     cdef Py_ssize_t _width
 
-    def __init__(self, names, columns, lows, highs, levels, Py_ssize_t width):
-        self._names, self._levels, self._width = tuple(names), tuple(levels), width
+    def __init__(self, names, columns, lows, highs, levels, Py_ssize_t width, classes=None):
+        self._names, self._levels, self._width, self._classes = tuple(names), tuple(levels), width, classes
         self._keys, self._adoptions = list(names), 0
         self._columns = np.array(columns, dtype=np.int64)
         self._lows, self._highs = np.array(lows, dtype=float), np.array(highs, dtype=float)
@@ -147,18 +148,28 @@ cdef class Packer:
                 out[j] = value
         return True
 
-    def pack(self, x, double y, cnp.ndarray out not None):
+    cdef bint _encode(self, y, double* out) except -1:
+        """The encoded target; False if it is not for the fast way."""
+        cdef PyObject* found
+        if self._classes is not None:
+            if not (PyBool_Check(y) or PyUnicode_CheckExact(y) or PyLong_CheckExact(y)):
+                return False
+            found = PyDict_GetItemWithError(self._classes, y)
+            if found == NULL:
+                return False
+            out[0] = <object> found
+            return True
+        return number_of(<PyObject*> y, out)
+
+    def pack(self, x, y, cnp.ndarray out not None):
         """Write a record and its target; False, with anything in `out`, if the record is not for the fast way.
 
-        `x`: the record. `y`: the encoded target. `out`: (p + 1,), overwritten.
+        `x`: the record. `y`: the target. `out`: (p + 1,), overwritten.
         """
         cdef double* row = vector(out)
         if len(out) != self._width + 1:
             raise TypeError("expected room for the columns and the target")
-        if not self._fill(x, row, False):
-            return False
-        row[self._width] = y
-        return True
+        return self._encode(y, row + self._width) and self._fill(x, row, False)
 
     def pack_rows(self, list records not None, cnp.ndarray out not None):
         """Write records; False, with anything in `out`, if one of them is not for the fast way.
@@ -347,12 +358,10 @@ cdef inline double moderated(double score, double square, double variance) noexc
 cdef class RecordLearner:
     """Learns plain records one by one, while nothing but their count has to be noted. Its caller holds the lock.
 
-    `packer`: what is declared about a record. `levels`: the encoded targets of the classes; None for numbers. `kernel`:
-    what learns a record.
+    `packer`: what is declared about a record. `kernel`: what learns a record.
     """
 
     cdef Packer _packer
-    cdef dict _levels
     cdef RecordKernel _kernel
     cdef tuple _counts
     cdef int64_t* _seen
@@ -360,10 +369,10 @@ cdef class RecordLearner:
     cdef Py_ssize_t _batch
     cdef size_t _watched[3]
 
-    def __init__(self, Packer packer not None, levels, RecordKernel kernel not None):
+    def __init__(self, Packer packer not None, RecordKernel kernel not None):
         if packer._width != kernel.width:
             raise TypeError("the model and the record differ in their numbers of columns")
-        self._packer, self._levels, self._kernel = packer, levels, kernel
+        self._packer, self._kernel = packer, kernel
 
     def count(self, cnp.ndarray seen not None, cnp.ndarray taken not None, Py_ssize_t batch):
         """Count records, which the kernel of a batch does not do.
@@ -378,19 +387,6 @@ cdef class RecordLearner:
         """Leave the records at these addresses to the slow way: none or three, see `traps.RepeatedStart`."""
         for i, address in enumerate(addresses or (0, 0, 0)):
             self._watched[i] = address
-
-    cdef bint _encode(self, y, double* out) except -1:
-        """The encoded target; False if it is not for the fast way."""
-        cdef PyObject* found
-        if self._levels is not None:
-            if not (PyBool_Check(y) or PyUnicode_CheckExact(y) or PyLong_CheckExact(y)):
-                return False
-            found = PyDict_GetItemWithError(self._levels, y)
-            if found == NULL:
-                return False
-            out[0] = <object> found
-            return True
-        return number_of(<PyObject*> y, out)
 
     def learn(self, x, y, rng):
         """Learn a record. False, and nothing is learned or counted, if it is not for the fast way, for the last record of
@@ -411,7 +407,7 @@ cdef class RecordLearner:
             return False
         row = scratch(p + 1 + kernel.room)
         try:
-            if not self._encode(y, row + p) or not self._packer._fill(x, row, False):
+            if not self._packer._encode(y, row + p) or not self._packer._fill(x, row, False):
                 return False
             if kernel.draws:
                 words = rng.words

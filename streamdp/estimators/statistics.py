@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -409,6 +409,10 @@ class Statistics(Estimator):
         """
         names_of(X)  # anything but rows has no length
         super().learn_many(X, np.full(len(X), present()) if y is None else y, w=w)
+
+    @cached_property
+    def _plain_targets(self) -> bool:
+        return False
 
     def _encode_target(self, y: Any) -> float:
         if self._length is None:

@@ -27,7 +27,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
     @cached_property
     def _of_log(self) -> bool:
         """Whether the log of the target is learned."""
-        return isinstance(self.target, Mapping)
+        return not self._plain_targets
 
     @cached_property
     def _cut(self) -> tuple[float, float] | None:

@@ -86,7 +86,9 @@ class Batches(Learner):
     spec: np.ndarray
     middle: np.ndarray
     """Where the vectors of the open batch are taken."""
-    batch: int
+    full: int = 0
+    factor = 0.0
+    """`Curvature.factor`, if the vectors of records have their curvature."""
 
     def __init__(
         self,
@@ -155,6 +157,7 @@ class Batches(Learner):
         vectors = Vectors(problem.size(p), problem.loss.bound, problem.loss.sensitivity)
         if self.method == "newton":
             self.curvature = curvature = Curvature(problem.loss, p + problem.intercept, problem.outputs)
+            self.factor = curvature.factor
             vectors = Vectors(curvature.size, curvature.bound, curvature.sensitivity)
         self._sums(vectors)
         self.spec, box = problem.described(p)
@@ -198,7 +201,7 @@ class Batches(Learner):
         """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
         from streamdp.optim.loops import ENVELOPE
 
-        self.batch = self.batch_steps.batch
+        self.full = self.batch_steps.batch
         if (
             isinstance(self.batch_steps, Planned)
             and math.isinf(self.region.beta(self.p))
@@ -216,12 +219,12 @@ class Batches(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return 0 if self.columns is None else self.open.left(self.batch_steps.batch)
+        return 0 if self.columns is None else self.left(self.batch_steps.batch)
 
     def boundary_within(self, records: int) -> int:
         if self.columns is None:
             return records
-        left = self.open.left(self.batch_steps.batch)
+        left = self.left(self.batch_steps.batch)
         if left > records:
             return records
         for batch, batches in self.batch_steps.runs():
@@ -230,10 +233,6 @@ class Batches(Learner):
             if fit < batches:
                 break
         return left
-
-    @property
-    def full(self) -> int:
-        return self.batch
 
     def close(self) -> None:
         if self.open.taken:
@@ -247,24 +246,25 @@ class Batches(Learner):
     # -- learning ----------------------------------------------------------------------------------------------------
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        self.end_full()
+        left = self.end_full()
         while len(X):
-            if self.open.taken == 0:
-                if self.batch != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
+            if not self.open.records[0]:
+                if self.full != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
                     self._begin_phase()
                 self.middle = self.batch_steps.middle
                 self._wipe()  # it may have been interrupted before
                 self._open()
-            taken = min(len(X), self.room)
+                left = self.end_full()
+            taken = min(len(X), left)
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
-            self.open.taken += taken
+            self.open.records[0] += taken
             self._add(X[:taken], y[:taken])
             if self.side is not None:
                 self.side.add(X[:taken], y[:taken], self.full)
             if self.held_out is not None:
                 self.held_out.add(X[:taken], y[:taken])
             X, y = X[taken:], y[taken:]
-            self.end_full()
+            left = self.end_full()
 
     def _finish(self) -> None:
         """End the open batch."""
@@ -298,14 +298,14 @@ class Batches(Learner):
     def begin_planned(self) -> int:
         """Prepare for the next batch of `step`; return its size."""
         self._begin_phase()
-        return self.batch
+        return self.full
 
     def step(self, records: int, parts: Iterable[np.ndarray]) -> None:
         """Make a step with a batch of so many rows, `records`, whose spends are counted.
 
         `parts`: what `part` returned, over all rows; each array is overwritten when it is added.
         """
-        planned = self.batch
+        planned = self.full
         self.seen[0] += records  # before they are learned
         self.discard()  # a batch may have been interrupted before
         self.open.taken = records

@@ -69,21 +69,21 @@ class GatheredPart(Learner):
             end = self._before + steps.batch
         return (self._number - self._before) // self._of - (self._number - end) // self._of
 
-    def end_full(self) -> None:
+    def end_full(self) -> int:
         """See `Learner.end_full`; a batch of which this part has no records ends, too."""
         steps = self._inner.batch_steps
-        while not self.open.left(self.full):
+        while not (left := self.left(self.full)):
             with steps.planned():
                 self._before += steps.batch
                 steps.skip()
             self._batches.append([])
             self.open.close()
+        return left
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """As `Learner.learn`: takes a copy of rows."""
         while len(X):
-            self.end_full()
-            taken = min(len(X), self.room)
+            taken = min(len(X), self.end_full())
             self.seen[0] += taken
             self.open.taken += taken
             self._batches[-1].append((X[:taken].copy(), y[:taken].copy()))

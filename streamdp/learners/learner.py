@@ -20,7 +20,7 @@ from streamdp.optim.domains import Domain, RealSpace
 from streamdp.optim.losses import Huber
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
-from streamdp.privacy.release import Release
+from streamdp.privacy.release import READS, Prepared, Release
 from streamdp.privacy.statement import RECORD, Unit
 from streamdp.reading.estimates import limits_of
 
@@ -43,30 +43,18 @@ ONE_BREAK_IN = (
 
 
 class People(Protocol):
-    """What a learner that collects rows by subject asks before it takes them."""
+    """What a learner asks that charges the reports of people itself."""
 
-    def prepare(self, people: Sequence[bytes | None]) -> Any:
-        """Do what may fail, before anything of records of `people` is learned or spent; return what `join` takes."""
+    refused: int
+    """Records that were refused."""
 
-    def join(self, release: Release, found: Any) -> np.ndarray:
-        """Let records that were `found`, or a slice of them, join a release; what became of each, (n,).
+    def admit_reports(self, people: Sequence[bytes | None], budget: Budget) -> np.ndarray:
+        """Charge a report, of this budget, to each of n `people`; the mask (n,) of those within their cap.
 
-        Those that are not in it are counted here. See `privacy.release` for the values.
+        The others are not counted. Only if there is a cap: then the people of records have `slots`.
         """
 
-    def users(self, people: Sequence[bytes | None]) -> tuple[list[tuple[bytes, int] | None], np.ndarray | None]:
-        """The people of records, each with the period of a renewing cap in which the record lies; 0 with another cap.
-
-        With the mask (n,) of the records that a cap allows by their time; None: there is no cap.
-        """
-
-    def admit(self, people: Sequence[bytes | None]) -> np.ndarray:
-        """Charge a report to each of n `people`; the mask (n,) of those within their cap."""
-
-    def refuse(self, records: int) -> None:
-        """Count so many records that were refused."""
-
-    def count(self) -> None:
+    def count(self, learner: Learner, largest: Budget) -> None:
         """Count a spend, before the rows that it is spent on are learned."""
 
 
@@ -112,6 +100,8 @@ class Learner(ABC):
     """Whether it can learn from the messages of a separate shuffler."""
     method_name: str | None = None
     """The method that learns, where there are several."""
+    dated: ClassVar[bool] = False
+    """Whether targets are times, by which rows may be too late: see `keeps`."""
     batch_steps: BatchSteps | None = None
     """What makes the steps, if they are made with the noisy sums of batches; None before the columns are known."""
 
@@ -131,6 +121,8 @@ class Learner(ABC):
         """Statistics that are estimated from the rows that are learned; None: there are none."""
         self.held_out: Asked | None = None
         """What is released of rows about the model in batches or windows; None: nothing."""
+        self.refusal: str | None = None
+        """Why rows cannot be learned here, as the text of an error; None: they can."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy holds the state of the last boundary: what is open is not in it."""
@@ -152,9 +144,6 @@ class Learner(ABC):
         self.side = side
         if self.open is not None:
             self.open.sums["side statistics"] = side.learner
-
-    def check_learning(self) -> None:  # noqa: B027 - most have nothing to do
-        """Raise `ConfigError` if rows cannot be learned here, before anything is counted."""
 
     def check(self, budget: Budget) -> None:
         """Raise `BudgetError` if a row cannot spend this budget of its own: here none can."""
@@ -188,30 +177,35 @@ class Learner(ABC):
         """How many rows a full batch has, if there is `open`."""
         raise NotImplementedError
 
-    @property
-    def room(self) -> int:
-        """How many rows the open batch reads until it ends, at most, if there is `open`."""
+    def left(self, full: int) -> int:
+        """How many rows the open batch reads until it ends, at most, if it takes `full` of them and there is `open`."""
         assert self.open is not None
-        return self.open.left(self.full)
+        taken = int(self.open.records[0])
+        return max(0, min(full - taken, READS * full - taken - self.open.passed))
 
-    def end_full(self) -> None:
-        """End the open batch if it reads no more rows, if there is `open`; an exception may have interrupted that."""
+    def end_full(self) -> int:
+        """End the open batch if it reads no more rows, if there is `open`; an exception may have interrupted that.
+
+        Returns how many it reads, at most, until something ends.
+        """
         assert self.open is not None
-        while self.open.taken and not self.open.left(self.full):
+        while not (left := self.left(self.full)) and self.open.records[0]:
             self.close()
+        return left
 
     def come_to(self, y: np.ndarray) -> int:
-        """How many of the next rows, by their targets y, may join the open batch, if there is `open`.
+        """How many of the next rows, by their targets y, may join the open batch; all, if there is no `open`.
 
         A batch that cannot take them ends first. The first row of a batch comes alone: it may decide where it ends.
         """
-        assert self.open is not None
-        self.end_full()
-        return min(len(y), self.room if self.open.taken else 1)
+        if self.open is None:
+            return len(y)
+        left = self.end_full()
+        return min(len(y), left if self.open.records[0] else 1)
 
     def keeps(self, y: np.ndarray) -> np.ndarray | None:
         """The mask (n,) of the next rows, by their targets y, that are not too late to be learned; None: all."""
-        return None
+        raise NotImplementedError
 
     @property
     def to_boundary(self) -> int:
@@ -386,18 +380,23 @@ class Collector(Learner):
     needs_subject = True
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        """As `Learner.learn`: not here, because rows come with their subjects; see `gather`."""
+        """As `Learner.learn`: not here, because rows come with their subjects."""
         raise NotImplementedError
 
-    @abstractmethod
-    def gather(
-        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
-    ) -> np.ndarray | None:
-        """Take clean rows X (n, p), y (n,) of n `people`, each None a subject of its own.
+    def take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], joined: np.ndarray) -> None:
+        """Read clean rows X (n, p), y (n,) of n `people`, each None a subject of its own, if there is `open`.
 
-        Return what became of each, (n,) as `People.join`, or None if all were taken. `admission` is asked before rows
+        Those are taken that have `joined`, (n,), and their spends are counted.
+        """
+        raise NotImplementedError
+
+    def gather(self, X: np.ndarray, y: np.ndarray, found: Prepared, admission: People) -> np.ndarray | None:
+        """Take clean rows X (n, p), y (n,) of the people who were `found`, if there is no `open`.
+
+        Return what became of each, (n,) as `Release.join`, or None if all were taken. `admission` is asked before rows
         are taken.
         """
+        raise NotImplementedError
 
 
 def share_changes(learners: Sequence[Learner]) -> None:

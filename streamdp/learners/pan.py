@@ -49,8 +49,7 @@ class PanBatches(Batches):
         from streamdp.optim.curvature_loops import accumulate
 
         self.sum = GridSum(self.budget, vectors.bound, vectors.sensitivity, vectors.size, self.noisy)
-        factor = 0.0 if self.curvature is None else self.curvature.factor
-        self.accumulate: Callable[..., None] = partial(accumulate, factor=factor)
+        self.accumulate: Callable[..., None] = partial(accumulate, factor=self.factor)
 
     @property
     def total(self) -> np.ndarray:
@@ -86,32 +85,28 @@ class PanBatches(Batches):
         self.fast, probes.end = None, self.open.taken + probes.each
         return total
 
-    @property
-    def room(self) -> int:
-        """See `Learner.room`; here at most to the end of the open probe."""
-        return super().room if self.probes is None else min(super().room, max(0, self.probes.end - self.open.taken))
-
-    def end_full(self) -> None:
+    def end_full(self) -> int:
         """See `Learner.end_full`; here a probe that has its records ends first."""
-        while (probes := self.probes) is not None and self.open.taken < self.batch:
+        taken = self.open.records
+        while (probes := self.probes) is not None and taken[0] < self.full:
             if not probes.end:  # an exception interrupted its end
                 self.discard()
-            elif self.open.taken < probes.end:
+            elif taken[0] < probes.end:
                 break
             elif self.batch_steps.looks(probes, self._next_probe(probes)):
                 self.close()
-        super().end_full()
+        left = super().end_full()
+        return left if self.probes is None else min(left, max(0, self.probes.end - int(taken[0])))
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        self.accumulate(self.spec, self.middle, X, y, self.sum.cells, self.total)
+        self.accumulate(self.spec, self.middle, X, y, self.sum.cells, self.sum.total)
 
     def record_kernel(self) -> RecordKernel | None:
         from streamdp.optim.curvature_loops import VectorTotal
 
         if not self.open.taken:  # a batch must be opened first
             return None
-        factor = 0.0 if self.curvature is None else self.curvature.factor
-        return VectorTotal(self.spec, self.middle, self.p, self.sum.cells, self.total, factor)
+        return VectorTotal(self.spec, self.middle, self.p, self.sum.cells, self.total, self.factor)
 
     def _close(self, records: int) -> np.ndarray:
         return self.sum.close(self.rng)

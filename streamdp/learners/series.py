@@ -44,6 +44,7 @@ class Series(Learner):
     `make`: makes the learner of a window. `length`: the length of a window, in seconds, from 1970 (UTC).
     """
 
+    dated = True
     neighbours = NEIGHBOURS.replace("the subject and the budget", "the subject, the budget and the window of time")
 
     def __init__(
@@ -89,10 +90,10 @@ class Series(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return 0 if self.open is None else max(1, self.room)
+        return 0 if self.open is None else max(1, self.left(self.full))
 
     def boundary_within(self, records: int) -> int:
-        return records if self.open is None else min(records, max(1, self.room))
+        return records if self.open is None else min(records, max(1, self.left(self.full)))
 
     def keeps(self, y: np.ndarray) -> np.ndarray | None:
         """See `Learner.keeps`: those of the latest `KEPT` windows, with theirs."""
@@ -111,7 +112,7 @@ class Series(Learner):
             if self.pending:  # else nothing is to end, and who has joined for the next rows stays
                 self.close()
             latest = int(windows[0])
-        room = len(y) if self.open is None else super().come_to(y)
+        room = super().come_to(y)
         later = np.flatnonzero((windows[:room] > latest) & (windows[:room] <= begun))
         return int(later[0]) if len(later) else room
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from streamdp.privacy.mechanisms import Gaussian
 
 _ROWS = 16_384
 """The most gradients in memory at a time."""
+_COHORT = ": a cohort learns from the mixed bits of its people only, by `absorb`"
 _PLANS = 33
 """The most numbers of rounds that are compared."""
 
@@ -80,6 +82,7 @@ class ShuffleBatches(Batches):
                     "cohort: leave out horizon, batch_size and strong_convexity: all people are in each round"
                 )
         super().__init__(problem, budget, rng, plan)
+        self.refusal = None if cohort is None else "learn_one, learn_many, learn_arrays" + _COHORT
         VectorSum.calibrated(budget, 1.0, 1000, 1)  # a budget that cannot be served fails here
 
     def _usual(self) -> str:
@@ -100,7 +103,7 @@ class ShuffleBatches(Batches):
         from streamdp.aggregation import kernels as k
 
         self._vectors = size, bound, sensitivity = vectors
-        self._count_ones: Callable[..., int] = k.count_ones
+        self._count_ones: Callable[..., int] = partial(k.count_ones, factor=self.factor)
         self._ones = np.zeros(size + 1, dtype=np.int64)  # the last is the number of people whose noise is in the others
         # The noise of a sum is within 5 % of the Gaussian's.
         self._variance = 1.05 * Gaussian(self.budget, bound, sensitivity).variance(size)
@@ -127,7 +130,7 @@ class ShuffleBatches(Batches):
     def _begin_phase(self) -> None:
         super()._begin_phase()
         if self.cohort is None:
-            self.params = self._sum_of(self.batch)
+            self.params = self._sum_of(self.full)
         else:
             self.params = self.cohort_sum(self.cohort.people, self.cohort_steps.phase.steps)
 
@@ -136,20 +139,16 @@ class ShuffleBatches(Batches):
     def need_no_cohort(self, name: str) -> None:
         """Raise `ConfigError` with a cohort, which only `absorb` learns from, and the name of what was called."""
         if self.cohort is not None:
-            raise ConfigError(f"{name}: a cohort learns from the mixed bits of its people only, by `absorb`")
-
-    def check_learning(self) -> None:
-        self.need_no_cohort("learn_one, learn_many, learn_arrays")
+            raise ConfigError(name + _COHORT)
 
     def _open(self) -> None:
-        if self.params.users != self.batch:  # an exception, such as Ctrl-C, interrupted the begin of a phase
+        if self.params.users != self.full:  # an exception, such as Ctrl-C, interrupted the begin of a phase
             self._begin_phase()
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
         params, rng, point = self.params, self.rng, self.middle
         spec, bound, places, noise, ones = self.spec, params.bound, params.g, params.b, self._ones
-        factor = 0.0 if self.curvature is None else self.curvature.factor
-        while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words, factor)) < len(X):
+        while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words)) < len(X):
             rng.refill_for(done)
             X, y = X[done:], y[done:]
 
@@ -158,8 +157,8 @@ class ShuffleBatches(Batches):
 
         if not self.open.taken:  # a batch must be opened first
             return None
-        params, factor = self.params, 0.0 if self.curvature is None else self.curvature.factor
-        return CountTotal(self.spec, self.middle, self.p, params.bound, params.g, params.b, self._ones, factor)
+        params = self.params
+        return CountTotal(self.spec, self.middle, self.p, params.bound, params.g, params.b, self._ones, self.factor)
 
     def _close(self, records: int) -> np.ndarray:
         params, ones = self.params, self._ones.copy()  # a copy, so that an exception does not leave half of this

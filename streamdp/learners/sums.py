@@ -229,11 +229,11 @@ class Sums(Learner):
 
     @property
     def to_boundary(self) -> int:
-        return self.open.left(self.full)
+        return self.left(self.full)
 
     def boundary_within(self, records: int) -> int:
         before = int(self.seen[0]) - self.open.taken
-        left, size = self.open.left(self.full), self.full
+        left, size = self.left(self.full), self.full
         if left > records:
             return records
         while True:
@@ -244,12 +244,12 @@ class Sums(Learner):
             left += size
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
-        self.end_full()
+        left = self.end_full()
         while len(X):
-            taken = min(len(X), self.room)
+            taken = min(len(X), left)
             self.add(X[:taken], self.full)
             X = X[taken:]
-            self.end_full()
+            left = self.end_full()
 
     def add(self, X: np.ndarray, size: int) -> None:
         """Add rows X (n, p) to the open batch, which has at most `size` of them and does not end here."""

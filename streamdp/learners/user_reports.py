@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,7 +38,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.mechanisms.response import respond
-from streamdp.privacy.release import JOINED, REFUSED
+from streamdp.privacy.release import JOINED, REFUSED, Prepared
 from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
 from streamdp.reading.change import follows
 from streamdp.scaling.search import UnitSearch
@@ -257,21 +258,22 @@ class UserReports(Collector):
         left, window = self.people.room, self.people.window
         return records if left > records else left + (records - left) // window * window
 
-    def gather(
-        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
-    ) -> np.ndarray | None:
+    def gather(self, X: np.ndarray, y: np.ndarray, found: Prepared, admission: People) -> np.ndarray | None:
         """See `Collector.gather`. The ledger is asked for every report that begins here, before anything changes."""
         if not self.people.room:  # an exception, such as Ctrl-C, interrupted the end of a window
             self.close()
-        users, timely = admission.users(people)
+        people, periods = found.people, repeat(0) if found.periods is None else found.periods.tolist()
+        users = [None if p is None else (p, period) for p, period in zip(people, periods, strict=False)]
         admitted = None
-        if timely is not None:
+        if found.slots is not None:
+            timely = np.ones(len(X), dtype=bool) if found.timely is None else found.timely
             begun, report = self.people.begun(users, timely)
-            admitted = np.append(admission.admit([people[i] for i in begun]), True)[report] & timely
-            admission.refuse(int(np.count_nonzero(~admitted)))
+            fit = admission.admit_reports([people[i] for i in begun], self.budget)
+            admitted = np.append(fit, True)[report] & timely
+            admission.refused += int(np.count_nonzero(~admitted))
             admitted = None if admitted.all() else admitted
         if len(X) and (admitted is None or admitted.any()):
-            admission.count()
+            admission.count(self, self.budget)
         begin = 0
         while begin < len(X):
             part = slice(begin, begin + self.people.room)

@@ -23,7 +23,7 @@ from streamdp.errors import (
     TooFewUsersError,
     check_choice,
 )
-from streamdp.learners.learner import Collector, People
+from streamdp.learners.learner import Collector
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.learners.user_answers import sensitivity_of_average
@@ -36,7 +36,7 @@ from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
-from streamdp.privacy.release import JOINED, Release
+from streamdp.privacy.release import Release
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.reading.batch_intervals import WINDOWS, StepEstimates
 from streamdp.reading.change import follows
@@ -108,7 +108,8 @@ class Windows(Collector):
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
         usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
         self._use(usual if isinstance(plan.method, str) and plan.method == "auto" else plan.method)
-        self.gathered = Gathering(Release(budget, int(plan.items_per_user)), plan.window)
+        self.open = Release(budget, int(plan.items_per_user))
+        self.gathered = Gathering(self.open, plan.window)
         self.counts = {"n_users": 0, "n_windows": 0, "n_stopped": 0}
 
     def _use(self, method: str | Method) -> None:
@@ -238,22 +239,14 @@ class Windows(Collector):
     def boundary_within(self, records: int) -> int:
         return min(records, self.gathered.room)
 
-    def gather(
-        self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], admission: People
-    ) -> np.ndarray | None:
-        done, outcome, found = 0, np.zeros(len(X), dtype=np.uint8), admission.prepare(people)
-        while done < len(X):
-            part = slice(done, done + self.gathered.room)
-            outcome[part] = admission.join(self.gathered.release, found[part])
-            joined = outcome[part] == JOINED
-            if learned := int(np.count_nonzero(joined)):
-                admission.count()
-            self.seen[0] += learned
-            self.gathered.take(X[part], y[part], people[part], joined)
-            done = part.stop
-            if self.pending and self.gathered.room == self.gathered.window:
-                self.close()
-        return outcome if outcome.any() else None
+    def come_to(self, y: np.ndarray) -> int:
+        return min(len(y), self.gathered.room)
+
+    def take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], joined: np.ndarray) -> None:
+        self.seen[0] += np.count_nonzero(joined)
+        self.gathered.take(X, y, people, joined)
+        if self.gathered.ended:
+            self.close()
 
     # -- releasing ---------------------------------------------------------------------------------------------------
 

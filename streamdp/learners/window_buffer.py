@@ -56,6 +56,11 @@ class Gathering:
         return self.window - self.at % self.window
 
     @property
+    def ended(self) -> bool:
+        """Whether the window has records and may end now."""
+        return self._filled > 0 and self.at % self.window == 0
+
+    @property
     def users(self) -> int:
         """The number of users with records in memory."""
         return len(self._sizes())
@@ -68,7 +73,7 @@ class Gathering:
     def take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], taken: np.ndarray) -> None:
         """Take those of the records X (n, p), y (n,) of `people` that are in the release, `taken` (n,)."""
         rows = np.flatnonzero(taken)
-        self._store(X[rows], y[rows], self._users([people[i] for i in rows.tolist()]))
+        self._store(X[rows], y[rows], self._users(list(map(people.__getitem__, rows.tolist()))))
         if self.at:
             self.at += len(X)
         elif self._filled:

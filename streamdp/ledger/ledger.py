@@ -10,14 +10,13 @@ import secrets
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 from sqlalchemy import Connection
 
-from streamdp.data.subjects import Dated, Subject, subjects_bytes
+from streamdp.data.subjects import Dated, Subject, hash_people, subjects_bytes
 from streamdp.database.sqlite_connection import close, connect
 from streamdp.database.sqlite_driver import store_errors
 from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
@@ -28,32 +27,12 @@ from streamdp.ledger.ledger_rows import create_ledger
 from streamdp.ledger.loans import Loan
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, Moments, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
-from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP, NOBODY
-from streamdp.ledger.subject_key import KEY_BYTES, hash_people
+from streamdp.ledger.subject_key import KEY_BYTES
 from streamdp.ledger.tables import LEDGER_FORMAT
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
-from streamdp.privacy.release import REFUSED, Release
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Records whose rows were read: what `Ledger.prepare` returns. A slice has a part of them.
-
-    `people` are those of the records, `slots` (f, n) their rows of a `cache` in each filter of the cap. If the cap
-    renews, `timely` (n,) says which have a time that it allows, and `periods` (n,) are theirs.
-    """
-
-    people: Sequence[bytes | None]
-    cache: RowCache
-    slots: np.ndarray
-    timely: np.ndarray | None
-    periods: np.ndarray | None
-
-    def __getitem__(self, part: slice) -> Prepared:
-        timely, periods = (None if each is None else each[part] for each in (self.timely, self.periods))
-        return Prepared(self.people[part], self.cache, self.slots[:, part], timely, periods)
+from streamdp.privacy.release import JOINED, REFUSED, Prepared, Release
 
 
 class Ledger(AbstractContextManager["Ledger"]):
@@ -133,7 +112,10 @@ class Ledger(AbstractContextManager["Ledger"]):
         self.of_database = own is None
         self.moments = Moments(cap)
         self._filters = budgets_of(cap)
-        self._moment = 0.0  # of the records that are being admitted
+        self._last: tuple[Budget | None, np.ndarray] = (
+            None,
+            np.empty(0),
+        )  # the last spend of all records of a call, as `_terms`
         self.lock = threading.RLock()
         self.n_refused = self._committed_refused = 0
 
@@ -148,7 +130,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         """
         numbers = own_cap_numbers(cap, for_all_time(self.cap))
         with self.lock:
-            self._begin_admitting()
+            self._rows.refresh()
             self._rows.set_cap(self._slot(subject), numbers)
             if cap is not None:
                 self._rows.charge(own_cap(cap, self.cap), own=True)
@@ -185,81 +167,88 @@ class Ledger(AbstractContextManager["Ledger"]):
         `SchemaError` for a subject that is not text, bytes or a whole number, and `StoreError` if the database cannot
         be read. Then nothing was spent.
         """
-        self._rows.check_process()
         if not isinstance(budget, Budget):
             raise BudgetError(f"expected a budget, got {type(budget).__name__}")
-        terms = spend_numbers(budget, amounts, len(subjects))
-        for cap in self._filters:
-            check_counts(cap, budget)
         with self.lock:
-            self._begin_admitting()
-            found = self._find(subjects_bytes(subjects))
-            if found.timely is None:
-                admitted = self._rows.admit(found.slots, terms)
-            else:
-                admitted, places = found.timely, np.flatnonzero(found.timely)
-                each = terms if len(terms) == 1 else terms[places]
-                admitted[places] = self._rows.admit(found.slots[:, places], each)
-            if admitted.any():
-                self._rows.charge(self.cap)
-            self.n_refused += int(np.count_nonzero(~admitted))
-        return admitted
+            found: np.ndarray = self.join(budget, self.prepare(subjects), amounts) == JOINED
+        return found
 
-    def join(self, release: Release, found: Prepared) -> np.ndarray:
+    def join(self, release: Release | Budget, found: Prepared, amounts: np.ndarray | None = None) -> np.ndarray:
         """Let n records that were `found` join a `release`, in order; return what became of each, (n,).
 
-        See `Release.join`. Each record is charged what it owes; one whose time the cap does not allow is refused.
-        Raises the errors of `admit_many`.
+        See `Release.join`. A budget: each record is a release of its own, which spends it, or one of `amounts`; see
+        `admit_many`. Each record is charged what it owes; one whose time the cap does not allow is refused. Raises the
+        errors of `admit_many`.
         """
-        self._rows.check_process()
-        for cap in self._filters:
-            check_counts(cap, release.spend)
+        spend = release if isinstance(release, Budget) else release.spend
         with self.lock:
+            known, terms = self._last
+            if amounts is not None or spend is not known:
+                terms = self._terms(spend, amounts, len(found.people))
             if not self._rows.holds(found.cache):  # another thread has admitted or committed in between
-                found = self._find(found.people)
-            if found.timely is None or found.periods is None:
-                outcome = release.join(found.people, None, partial(self._charge, release, found.slots))
+                found = self.prepare(found.people)
+            at: Any = slice(None)
+            if found.timely is not None:
+                at = np.flatnonzero(found.timely)
+                terms = terms if len(terms) == 1 else terms[at]
+            mine = found if found.timely is None else found[at]
+            outcome = np.full(len(found.people), REFUSED, dtype=np.uint8)
+            if isinstance(release, Budget):
+                outcome[at] = np.where(self._rows.admit(mine.slots, terms), JOINED, REFUSED)
             else:
-                outcome, places = np.full(len(found.people), REFUSED, dtype=np.uint8), np.flatnonzero(found.timely)
-                charge, people = partial(self._charge, release, found.slots[:, places]), found.people
-                periods = found.periods[places].tolist()
-                outcome[places] = release.join([people[i] for i in places.tolist()], periods, charge)
+                periods = None if mine.periods is None else mine.periods.tolist()
+                outcome[at] = release.join(mine.people, periods, partial(self._charge, spend, terms, mine.slots))
             self.n_refused += int(np.count_nonzero(outcome == REFUSED))
         return outcome
 
+    def _terms(self, spend: Budget, amounts: np.ndarray | None, n: int) -> np.ndarray:
+        """What n records add to the sums of their rows."""
+        for cap in self._filters:
+            check_counts(cap, spend)
+        terms = spend_numbers(spend, amounts, n)
+        if amounts is None:
+            self._last = spend, terms
+        return terms
+
     def _charge(
-        self, release: Release, slots: np.ndarray, places: list[int], numbers: list[int], totals: list[bool]
+        self,
+        spend: Budget,
+        terms: np.ndarray,
+        slots: np.ndarray,
+        places: list[int],
+        numbers: list[int],
+        totals: list[bool],
     ) -> list[bool]:
-        """See `Charge`, for records with these rows (f, n) in the filters of the cap."""
+        """See `Charge`, for records with these rows (f, n) in the filters of the cap, and the terms of a first one."""
         mine = slots[:, places]
         if len(mine) > 1:
             mine[1, ~np.array(totals, dtype=bool)] = NOBODY
-        fits: list[bool] = self._rows.admit(mine, shared_numbers(release.spend, np.array(numbers))).tolist()
-        if any(fits):
-            self._rows.charge(self.cap)
+        if max(numbers) > 1:
+            terms = shared_numbers(spend, np.array(numbers))
+        fits: list[bool] = self._rows.admit(mine, terms).tolist()
         return fits
 
-    def periods(self, subjects: Sequence[Subject | None]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return of n `subjects` which have a time that the cap allows, and their periods, (n,) each.
+    def prepare(self, subjects: Sequence[Subject | None]) -> Prepared:
+        """Read the spends of n `subjects`, so that `join` cannot fail because of the database; return what it takes.
 
-        None for a cap that does not renew. The period of a record whose time is not allowed has no meaning.
+        Their records may join in several parts. Raises the errors of `admit_many`.
         """
-        return self._periods(subjects, self.moments.now())
-
-    def _periods(self, subjects: Sequence[Subject | None], moment: float) -> tuple[np.ndarray, np.ndarray] | None:
-        if not isinstance(self.cap, RenewingCap):
-            return None
-        times = np.array([one.time if isinstance(one, Dated) else moment for one in subjects], dtype=np.float64)
-        timely = self.cap.timely(times, moment)
-        return timely, self.cap.codes(np.where(timely, times, 0.0))
-
-    def _find(self, people: Sequence[bytes | None]) -> Prepared:
-        """Read the rows of records."""
-        timely, periods = self._periods(people, self._moment) or (None, None)
-        of_filters = (periods, None if periods is None else np.zeros_like(periods))[: len(self._filters)]
-        keys, present = zip(*(hash_people(people, self._key, codes) for codes in of_filters), strict=True)
-        slots = self._rows.find(np.concatenate(keys), np.concatenate(present)).reshape(len(self._filters), -1)
-        return Prepared(people, self._rows.cache, slots, timely, periods)
+        with self.lock:
+            self._rows.refresh()
+            if self._own is not None and self._rows.is_full:
+                self.commit()
+            people = subjects_bytes(subjects)
+            if not isinstance(self.cap, RenewingCap):
+                slots = self._rows.find(*hash_people(people, self._key))[None]
+                return Prepared(people, self._rows.cache, slots)
+            moment = self.moments.now()
+            times = np.array([one.time if isinstance(one, Dated) else moment for one in people], dtype=np.float64)
+            timely = self.cap.timely(times, moment)
+            periods = self.cap.codes(np.where(timely, times, 0.0))
+            of_filters = (periods, np.zeros_like(periods))[: len(self._filters)]
+            keys, present = zip(*(hash_people(people, self._key, codes) for codes in of_filters), strict=True)
+            slots = self._rows.find(np.concatenate(keys), np.concatenate(present)).reshape(len(of_filters), -1)
+            return Prepared(people, self._rows.cache, slots, timely, periods)
 
     def begin_commit(self, committed_at: float) -> tuple[float, int]:
         """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
@@ -273,17 +262,6 @@ class Ledger(AbstractContextManager["Ledger"]):
             self._rows.check_kept(self.cap.oldest(committed_at))
         return found
 
-    def prepare(self, people: Sequence[bytes | None]) -> Prepared:
-        """Read the spends of n `people`, so that `join` cannot fail because of the database; return what it takes.
-
-        They are what `subjects_bytes` returns. Their records may join in several parts. Raises the errors of
-        `admit_many`.
-        """
-        self._rows.check_process()
-        with self.lock:
-            self._begin_admitting()
-            return self._find(people)
-
     def export_rows(self, subjects: Sequence[Subject], key: bytes) -> Loan:
         """Return the rows of `subjects`, with which another process admits their records (see `loans`).
 
@@ -293,18 +271,9 @@ class Ledger(AbstractContextManager["Ledger"]):
         """
         if isinstance(self.cap, RenewingCap):
             raise NotAvailableError("only spends under a cap that does not renew can be lent")
-        self._rows.check_process()
         with self.lock:
-            self._begin_admitting()
-            people = subjects_bytes(subjects)
-            return Loan(self._rows, self._find(people).slots[0], people, key, self.cap)
-
-    def _begin_admitting(self) -> None:
-        """Note the moment, read what others have changed, and commit if much is in memory and this is no store's."""
-        self._moment = self.moments.now()
-        self._rows.refresh()
-        if self._own is not None and self._rows.is_full:
-            self.commit()
+            found = self.prepare(subjects)
+            return Loan(self._rows, found.slots[0], found.people, key, self.cap)
 
     @property
     def history(self) -> CapHistory:

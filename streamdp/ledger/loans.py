@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streamdp.data.subjects import hash_people
 from streamdp.errors import StoreError
 from streamdp.ledger import filters
 from streamdp.ledger.caps import cap_numbers
@@ -19,7 +20,6 @@ from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, budgets_of
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP
-from streamdp.ledger.subject_key import hash_people
 from streamdp.privacy.guarantees import Budget
 
 
@@ -74,24 +74,19 @@ class CarriedRows(PagedRows):
     """Rows without a database: the keys (n, 2) and rows (n, ROW) that the ledger with this mark lent, and no others."""
 
     def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str) -> None:  # no database
-        self._process = os.getpid()
+        self._process, self._cap = os.getpid(), cap
         self._caps = [cap_numbers(limit) for limit in budgets_of(cap)]
         self.cache = RowCache()
-        self.cache.find(keys, np.ones(len(keys), dtype=np.bool_))
-        self.cache.fill(rows, np.zeros(len(rows), dtype=np.bool_))
+        self.cache.find(keys, np.ones(len(keys), dtype=np.bool_), lambda _: (rows, np.zeros(len(rows), dtype=np.bool_)))
         self._alone, self._version, self.mark, self._known = True, 0, mark, frozenset()
         self._charged, self._noted = self._known, None
 
-    def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
-        """See `PagedRows.find`. Raises `StoreError` for a subject that was not lent: its spends are not known here."""
-        slots = self.cache.find(keys, present)
-        if len(self.cache.unread):
-            self.cache.drop_unread()
-            raise StoreError(
-                "a record came of a subject that was not among the records when they were first read: the source gives"
-                " other records when it is read again; write the DataFrame to files first"
-            )
-        return slots
+    def _read(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Raise `StoreError` for subjects that were not lent: their spends are not known here."""
+        raise StoreError(
+            "a record came of a subject that was not among the records when they were first read: the source gives"
+            " other records when it is read again; write the DataFrame to files first"
+        )
 
     def changed(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys (m, 2) and rows (m, ROW) that have changed."""

@@ -148,8 +148,9 @@ class PagedRows:
 
         Raises `StoreMismatchError` if the ledger has another cap now.
         """
-        if self._version >= 0 and (self._alone or self.charges):
+        if self._version >= 0 and (self._alone or self.charges) and os.getpid() == self._process:
             return
+        self.check_process()
         connection = self.open_connection()
         with self.errors():
             others = self._commits_of_others(connection)
@@ -176,7 +177,7 @@ class PagedRows:
         places = np.union1d(places_of(pending.every, old.n), pending.caps)
         moved = np.zeros(old.n, dtype=np.int64)
         if len(places):
-            moved[places] = slots = self._find(new, old.keys[places], np.ones(len(places), dtype=np.bool_))
+            moved[places] = slots = self.find(old.keys[places], np.ones(len(places), dtype=np.bool_), new)
             new.rows[slots, :CAP] += added(pending.every, places, old.n)
             new.rows[moved[pending.caps], CAP:] = old.rows[pending.caps, CAP:]
             new.pending[slots] = True
@@ -200,6 +201,8 @@ class PagedRows:
         if not self._alone:
             each = terms if len(terms) == 1 else terms[admitted]
             self.charges.add(self.owner, slots[:, admitted], each)
+        if self._noted is not self._cap and admitted.any():
+            self.charge(self._cap)
         return admitted
 
     def replace(self, slots: np.ndarray, rows: np.ndarray) -> None:
@@ -217,30 +220,23 @@ class PagedRows:
 
     def holds(self, cache: RowCache) -> bool:
         """Whether places in a `cache` that `find` returned are still those of the same subjects."""
-        return cache is self.cache and self._version >= 0
+        return cache is self.cache and self._version >= 0 and os.getpid() == self._process
 
-    def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
-        """Return the places (n,) int64 of subjects in `cache`, and read the rows that are not there yet.
+    def find(self, keys: np.ndarray, present: np.ndarray, cache: RowCache | None = None) -> np.ndarray:
+        """Return the places (n,) int64 of subjects in a cache, and read the rows that are not there yet.
 
-        `keys` and `present` are those of `hash_people`. Raises `StoreError` if the database cannot be read, and
-        `StoreMismatchError` if a subject's own cap is of another kind than the ledger's. Then nothing has changed.
+        `keys` and `present` are those of `hash_people`; None: `self.cache`. Raises `StoreError` if the database cannot
+        be read, and `StoreMismatchError` if a subject's own cap is of another kind than the ledger's. Then nothing has
+        changed.
         """
-        if self._version < 0:
-            self.refresh()
-        return self._find(self.cache, keys, present)
+        return (cache or self.cache).find(keys, present, self._read)
 
-    def _find(self, cache: RowCache, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
-        slots = cache.find(keys, present)
-        if len(cache.unread):
-            try:
-                with self.errors():
-                    rows, found = self._spends.read(self.open_connection(), cache.unread)
-                check_kinds(self._limits[-1], rows)
-                cache.fill(rows, found)
-            except BaseException:
-                cache.drop_unread()
-                raise
-        return slots
+    def _read(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `row_cache.Read`."""
+        with self.errors():
+            rows, found = self._spends.read(self.open_connection(), keys)
+        check_kinds(self._limits[-1], rows)
+        return rows, found
 
     @property
     def is_full(self) -> bool:

@@ -9,60 +9,65 @@ code is not interrupted, and attributes that belong together are assigned in one
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from streamdp.ledger.row_index import find_or_add, index_all
 from streamdp.ledger.rows import ROW
 
+Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Reads the rows (m, ROW) of m keys, and which of them the database has, (m,) bool; zeros for the others."""
+
+
+def nothing(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Read rows of zeros, for `keys` that no database has: see `Read`."""
+    return np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
+
 
 class RowCache:
     """The rows of `n` subjects, in arrays that are longer than n.
 
-    Behind the n rows there may be subjects that were asked for and not read yet (`unread`). `keys` (n, 2) uint64 are
-    the hashes of the subjects. `absent` says whether the table of the database has no row of a subject, `pending`
-    whether the row has changed since its last commit, and `logged` whether that is in the log only (see `spends.Log`).
+    `keys` (n, 2) uint64 are the hashes of the subjects. `absent` says whether the table of the database has no row of a
+    subject, `pending` whether the row has changed since its last commit, and `logged` whether that is in the log only
+    (see `spends.Log`).
     """
 
     def __init__(self) -> None:
         self.n = 0
-        self._asked = np.zeros(1, dtype=np.int64)  # n and the number of unread subjects
+        self._asked = np.zeros(1, dtype=np.int64)  # n, with the subjects that are being read
         self._use(_arrays(1024))
 
     def _use(self, arrays: tuple[np.ndarray, ...]) -> None:
         self.keys, self.rows, self.absent, self.pending, self.logged, self._index = arrays
 
-    def find(self, keys: np.ndarray, present: np.ndarray) -> np.ndarray:
-        """Return the row number (m,) int64 of each of `keys`; an unknown subject gets a new one and becomes `unread`.
+    def find(self, keys: np.ndarray, present: np.ndarray, read: Read) -> np.ndarray:
+        """Return the row number (m,) int64 of each of `keys`; those that are not here are `read` first.
 
         The row number is `rows.NOBODY` for a record without a subject, for which `present` (m,) bool is False. The
-        arrays of this object are replaced by longer ones if they are full.
+        arrays of this object are replaced by longer ones if they are full. An error of `read` leaves it as it was.
         """
         need = int(self._asked[0]) + len(keys)  # as if all were unknown
         if need > len(self.rows):
             self._grow(need)
-        return find_or_add(keys, present, self.keys, self._index, self._asked)
-
-    @property
-    def unread(self) -> np.ndarray:
-        """The hashes (m, 2) of the subjects for which `fill` must still be called."""
-        return self.keys[self.n : self._asked[0]]
-
-    def fill(self, rows: np.ndarray, found: np.ndarray) -> None:
-        """Give the m unread subjects their rows (m, ROW): zeros if `found` (m,) says that the database has none."""
-        new = slice(self.n, self.n + len(rows))
-        self.rows[new], self.absent[new] = rows, ~found
-        self.n = new.stop
+        slots = find_or_add(keys, present, self.keys, self._index, self._asked)
+        if self._asked[0] > self.n:
+            try:
+                new = slice(self.n, int(self._asked[0]))
+                rows, found = read(self.keys[new])
+                self.rows[new], self.absent[new] = rows, ~found
+                self.n = new.stop
+            except BaseException:
+                index, asked = np.zeros_like(self._index), np.array([self.n], dtype=np.int64)
+                index_all(self.keys, index, self.n)
+                self._index, self._asked = index, asked
+                raise
+        return slots
 
     def settle(self, pending: np.ndarray) -> None:
         """Note that all rows are committed, but those at the places `pending`."""
         self.pending[: self.n] = False
         self.pending[pending] = True
-
-    def drop_unread(self) -> None:
-        """Discard the unread subjects, because they could not be read."""
-        index, asked = np.zeros_like(self._index), np.array([self.n], dtype=np.int64)
-        index_all(self.keys, index, self.n)
-        self._index, self._asked = index, asked
 
     def _grow(self, need: int) -> None:
         n = int(self._asked[0])

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from streamdp.ledger import page_codec
 from streamdp.ledger.ledger_rows import lock
 from streamdp.ledger.page_codec import Group
-from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.row_cache import RowCache, nothing
 from streamdp.ledger.rows import ROW
 from streamdp.ledger.spends import Log, Spends
 from streamdp.ledger.sql import fetch, transaction
@@ -168,8 +168,7 @@ def _newest(connection: Connection) -> RowCache:
     for (entry,) in fetch(connection, "SELECT entry FROM spend_log ORDER BY entry"):
         ((blob,),) = fetch(connection, "SELECT spends FROM spend_log WHERE entry = ?", (entry,))
         keys, rows = page_codec.unpack([0], [blob])
-        slots = newest.find(keys, np.ones(len(keys), dtype=np.bool_))
-        newest.fill(np.zeros((len(newest.unread), ROW)), np.zeros(len(newest.unread), dtype=np.bool_))
+        slots = newest.find(keys, np.ones(len(keys), dtype=np.bool_), nothing)
         newest.rows[slots] = rows
     return newest
 

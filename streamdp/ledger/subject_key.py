@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -26,36 +25,8 @@ KEY_BYTES = 32
 """The length of a new key, and the least length of any."""
 
 
-def hash_people(
-    people: Sequence[bytes | None], key: bytes, periods: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return keyed hashes of `people`, which `subjects_bytes` returned, or of people and periods.
-
-    A hash is 16 bytes of BLAKE2b under the key, personalised for this use, of these bytes. With a period, it is 12
-    bytes of BLAKE2b of the subject and the period, and then the number of the period in 4 bytes, so that the rows of
-    old periods can be found. Without the key, rows of one subject in two periods cannot be recognised as such. The
-    result is (n, 2) uint64, the little-endian words of the hashes; and (n,) bool, False for None, whose hash has no
-    meaning. The key has 32 to 64 secret bytes, and `periods` (n,) int64 are numbers from 0 to 2^32 - 1; see
-    `period_of`.
-    """
-    present = np.array([person is not None for person in people], dtype=np.bool_)
-    # A copy spares the set-up. BLAKE2b compresses the block with the key at the first update, so for each subject anew.
-    start, digests = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject").copy, []
-    if periods is None:
-        for person in people:
-            one = start()
-            one.update(person or b"")
-            digests.append(one.digest())
-    else:
-        for person, suffix in zip(people, np.ascontiguousarray(periods, ">u4").view("V4").tolist(), strict=True):
-            one = start()
-            one.update((person or b"") + suffix)
-            digests.append(one.digest() + suffix)
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present
-
-
 def period_of(keys: np.ndarray) -> np.ndarray:
-    """Return the numbers of periods, (n,) int64, in keys (n, 2) that `hash_people` made with periods."""
+    """Return the numbers of periods, (n,) int64, in keys (n, 2) that `subjects.hash_people` made with periods."""
     return (keys[:, 1] >> np.uint64(32)).astype(np.uint32).byteswap().astype(np.int64)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +40,28 @@ Charge = Callable[[list[int], list[int], list[bool]], Sequence[bool]]
 Returns which of them fit their caps."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Records that come to a release, in order. A slice or an array of places has a part of them.
+
+    `people` are those of the records, each None a person of its own. `slots` (f, n) are their rows of a `cache` in each
+    filter of a cap. If it renews, `timely` (n,) says which have a time that it allows, and `periods` (n,) are theirs.
+    """
+
+    people: Sequence[bytes | None]
+    cache: Any = None
+    slots: Any = None
+    timely: np.ndarray | None = None
+    periods: np.ndarray | None = None
+
+    def __getitem__(self, part: slice | np.ndarray) -> Prepared:
+        people = self.people[part] if isinstance(part, slice) else [self.people[i] for i in part.tolist()]
+        slots = None if self.slots is None else self.slots[:, part]
+        if self.timely is None or self.periods is None:
+            return Prepared(people, self.cache, slots)
+        return Prepared(people, self.cache, slots, self.timely[part], self.periods[part])
+
+
 class SideSum(Protocol):
     """A sum with noise of its own, of records that are in a release."""
 
@@ -56,10 +79,12 @@ class Release:
     """
 
     def __init__(self, spend: Budget, most: int | None = None) -> None:
-        self.spend = spend
         self._together = most
+        self.use(spend)
         self.records = np.zeros(1, dtype=np.int64)
         """(1,) the records that were added. Compiled loops count here."""
+        self.passed = 0
+        """Records that it has read since the first one, and that are not in it."""
         self.sums: dict[str, SideSum] = {}
         """Further sums of its records, by name: they end with it, and what a record spends covers all."""
         self.close()
@@ -82,18 +107,15 @@ class Release:
     def taken(self, records: int) -> None:
         self.records[0] = records
 
-    @property
-    def most(self) -> int | None:
+    def use(self, spend: Budget) -> None:
+        """Let each record `spend` another budget."""
+        self.spend = spend
+        self.most = self._together or (None if isinstance(spend, PureDP) else 1)
         """How many records of a person may be in it; None: any number, each of which owes."""
-        return self._together or (None if isinstance(self.spend, PureDP) else 1)
-
-    def left(self, full: int) -> int:
-        """How many records it reads until it ends, at most, if it takes `full` of them."""
-        return max(0, min(full - self.taken, READS * full - self.taken - self._passed))
 
     def close(self) -> None:
         """End it: nobody is in it any more. The next record begins another release."""
-        self.taken, self._passed = 0, 0
+        self.taken, self.passed = 0, 0
         self.people: dict[bytes, int] = {}
         """How many records each person has in it."""
         self.periods: set[tuple[bytes, int]] = set()
@@ -106,21 +128,24 @@ class Release:
 
         `periods`: those of the records, if a cap renews. `charge`: None without a cap.
         """
-        found = np.full(len(people), JOINED, dtype=np.uint8)
+        found = np.zeros(len(people), dtype=np.uint8)
         refused: set[tuple[bytes, int]] = set()
         left: Sequence[int] = range(len(people))
         while left:  # once, and once more for each period in which a person with several records was asked
             asked, numbers, totals, again = self._next(people, periods, left, found, refused)
-            fit = [True] * len(asked) if charge is None else charge(asked, numbers, totals)
+            fit = charge(asked, numbers, totals) if asked and charge is not None else [True] * len(asked)
             for i, fits in zip(asked, fit, strict=True):
-                if fits:
-                    self._enter(people[i], 0 if periods is None else periods[i])
-                else:
+                person, period = people[i] or b"", 0 if periods is None else periods[i]
+                if not fits:
                     found[i] = REFUSED
-                    refused.add((people[i] or b"", 0 if periods is None else periods[i]))
+                    refused.add((person, period))
+                    continue
+                self.people[person] = self.people.get(person, 0) + 1
+                if period:
+                    self.periods.add((person, period))
             left = again
-        if self.taken:
-            self._passed += int(np.count_nonzero(found))
+        if self.records[0]:
+            self.passed += int(np.count_nonzero(found))
         return found
 
     def _next(
@@ -141,31 +166,21 @@ class Release:
         for i in left:
             if (person := people[i]) is None:
                 continue
-            n = known.get(person, 0) + begun.get(person, 0)
-            if most is not None:
-                if person in begun:
-                    again.append(i)
-                    continue
-                if n >= most:
-                    found[i] = LEFT_OUT
-                    continue
-                if n and (periods is None or (person, periods[i]) in self.periods):
-                    self._enter(person, 0)
-                    continue
-            if refused and (person, 0 if periods is None else periods[i]) in refused:
+            n, period = known.get(person, 0) + begun.get(person, 0), 0 if periods is None else periods[i]
+            if most is not None and person in begun:
+                again.append(i)
+            elif most is not None and n >= most:
+                found[i] = LEFT_OUT
+            elif most is not None and n and (periods is None or (person, period) in self.periods):
+                known[person] = n + 1  # the person owes for all of them, and was charged
+            elif (person, period) in refused:
                 found[i] = REFUSED
-                continue
-            begun[person] = begun.get(person, 0) + 1
-            asked.append(i)
-            numbers.append(n + 1 if most is None else 1)
-            totals.append(most is None or not n)
+            else:
+                begun[person] = begun.get(person, 0) + 1
+                asked.append(i)
+                numbers.append(n + 1 if most is None else 1)
+                totals.append(most is None or not n)
         return asked, numbers, totals, again
-
-    def _enter(self, person: bytes | None, period: int) -> None:
-        if person is not None:
-            self.people[person] = self.people.get(person, 0) + 1
-            if period:
-                self.periods.add((person, period))
 
     def said(self, capped: bool) -> list[str]:
         """What a statement says of a person's further records in one release; `capped`: whether there is a cap."""

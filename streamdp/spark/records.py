@@ -20,9 +20,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from streamdp.data.columns import Faults, people
-from streamdp.data.subjects import FLOATS, subjects_bytes
+from streamdp.data.subjects import FLOATS, hash_people, subjects_bytes
 from streamdp.errors import SchemaError, suggestion
-from streamdp.ledger.subject_key import hash_people
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -21,8 +21,7 @@ def assert_same_states(ours: Snapshot, theirs: Snapshot) -> None:
 
 def buffer_of(model: Any) -> np.ndarray:
     """The row and the target in the buffer through which an estimator learns single records."""
-    features = model._features
-    return np.append(features.row, features.target)
+    return model._features.buffer
 
 
 def arrays_of(model: Any) -> list[np.ndarray]:

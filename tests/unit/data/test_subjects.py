@@ -20,9 +20,8 @@ from streamdp import LDPSGDRegressor, Ledger, PanPrivateRegressor, PureDP, UserL
 from streamdp.config.definition import read_definition
 from streamdp.config.job import make_config
 from streamdp.data.schema import Schema
-from streamdp.data.subjects import subject_bytes, subjects_bytes
+from streamdp.data.subjects import hash_people, subject_bytes, subjects_bytes
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.ledger.subject_key import hash_people
 
 COMPOSED, DECOMPOSED = "Jos\u00e9", "Jose\u0301"
 KEY = bytes(range(32))

@@ -101,7 +101,7 @@ def test_nothing_is_released_or_drawn_by_reading(kind: str) -> None:
     learner.open.taken = learner.full  # as an exception leaves a batch that was about to end
     before = copy.deepcopy(model.learner.learned()), learner.seen.copy()
     names = [name for name in dir(type(learner)) if isinstance(getattr(type(learner), name), property)]
-    assert {"room", "full", "pending", "to_boundary", "point"} <= set(names)
+    assert {"pending", "to_boundary", "point"} <= set(names)
     for name in names:
         with contextlib.suppress(StreamDPError):
             getattr(learner, name)

@@ -60,7 +60,14 @@ def test_nobody_is_seen_by_more_than_the_ledger_has_charged(first: int) -> None:
 
 
 def forgets_people(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Release, "_enter", lambda *given: None)
+    real = Release.join
+
+    def join(self: Release, *given: Any) -> np.ndarray:
+        found = real(self, *given)
+        self.people, self.periods = {}, set()
+        return found
+
+    patch.setattr(Release, "join", join)
 
 
 def takes_each_record_for_a_person(patch: pytest.MonkeyPatch) -> None:
@@ -74,7 +81,7 @@ def takes_each_record_for_a_person(patch: pytest.MonkeyPatch) -> None:
 
 def charges_all_records_as_the_first(patch: pytest.MonkeyPatch) -> None:
     real = ledgers.shared_numbers
-    patch.setattr(Release, "most", None)
+    patch.setattr(Release, "most", property(lambda self: None, lambda self, most: None), raising=False)
     patch.setattr(ledgers, "shared_numbers", lambda spend, numbers: real(spend, np.ones_like(numbers)))
 
 
@@ -95,13 +102,8 @@ def gives_both_parts_the_whole_budget(patch: pytest.MonkeyPatch) -> None:
 
 
 def charges_the_period_of_the_moment(patch: pytest.MonkeyPatch) -> None:
-    real = Ledger._periods
-
-    def periods(self: Ledger, subjects: Any, moment: float) -> Any:
-        found = real(self, subjects, moment)
-        return found if found is None else (found[0], self.cap.codes(np.full(len(subjects), moment)))  # type: ignore[union-attr]
-
-    patch.setattr(Ledger, "_periods", periods)
+    real = Ledger.prepare
+    patch.setattr(Ledger, "prepare", lambda self, subjects: real(self, [s and bytes(s) for s in subjects]))
 
 
 def halves_the_noise_of_sums(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from streamdp import LDPSGDClassifier
 from streamdp.data.records import WHOLE
-from streamdp.data.subjects import subjects_bytes
+from streamdp.data.subjects import hash_people, subjects_bytes
 from streamdp.errors import (
     BudgetError,
     LedgerConflictError,
@@ -40,7 +40,7 @@ from streamdp.errors import (
 from streamdp.ledger import admission, paging, row_cache, sqlite_pages
 from streamdp.ledger import ledger as ledger_module
 from streamdp.ledger.ledger import Ledger
-from streamdp.ledger.subject_key import ENVIRONMENT, hash_people
+from streamdp.ledger.subject_key import ENVIRONMENT
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, gdp_delta, with_amount
 from streamdp.privacy.release import JOINED, REFUSED, Release

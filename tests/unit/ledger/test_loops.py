@@ -14,7 +14,7 @@ from streamdp.errors import StoreDamagedError
 from streamdp.ledger import admission, page_codec, row_index
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.page_codec import Group
-from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.row_cache import RowCache, nothing
 from streamdp.ledger.rows import (
     APPROX,
     CAP,
@@ -80,18 +80,27 @@ def test_check_words(keys: list[tuple[int, int]], rows: list[list[int]]) -> None
 
 @given(st.lists(st.lists(st.tuples(KEY, st.booleans()), max_size=40), max_size=6))
 def test_rows_are_found_as_in_a_dictionary(calls: list[list[tuple[tuple[int, int], bool]]]) -> None:
-    """Keys whose low bits are equal share a place of the index. Some calls are rolled back, others filled."""
+    """Keys whose low bits are equal share a place of the index. Some reads fail."""
     cache, model = RowCache(), {}
-    for i, call in enumerate(calls):
-        before = dict(model)
-        slots = cache.find(keys_of([key for key, _ in call]), np.array([there for _, there in call], dtype=np.bool_))
-        assert slots.tolist() == [model.setdefault(key, len(model)) if there else NOBODY for key, there in call]
-        assert cache.unread.tolist() == [list(key) for key in model if key not in before]
+
+    def read(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.extend(keys.tolist())
         if i % 3 == 2:
-            cache.drop_unread()
+            raise KeyError
+        return nothing(keys)
+
+    for i, call in enumerate(calls):
+        before, asked = dict(model), list[list[int]]()
+        want = [model.setdefault(key, len(model)) if there else NOBODY for key, there in call]
+        new = [list(key) for key in model if key not in before]
+        keys, there = keys_of([key for key, _ in call]), np.array([there for _, there in call], dtype=np.bool_)
+        if new and i % 3 == 2:
             model = before
+            with pytest.raises(KeyError):
+                cache.find(keys, there, read)
         else:
-            cache.fill(np.zeros((len(cache.unread), ROW)), np.zeros(len(cache.unread), dtype=np.bool_))
+            assert cache.find(keys, there, read).tolist() == want
+        assert asked == new
         assert cache.n == len(model)
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from streamdp import ApproxDP, GaussianDP, Ledger, PureDP
+from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateRegressor, PureDP
 from streamdp.data.subjects import Dated
 from streamdp.ledger.caps import shared_numbers, spend_numbers
 from streamdp.privacy.release import JOINED, LEFT_OUT, READS, REFUSED, Release
@@ -106,18 +106,19 @@ def test_a_person_whose_first_record_is_refused_for_its_period_may_join_with_ano
 
 
 def test_a_release_ends_by_what_it_takes_or_by_what_it_reads() -> None:
-    release = Release(APPROX)
+    learner = PanPrivateRegressor(features=["a"]).learner
+    learner.open = release = Release(APPROX)
     release.join([b"ann"])
     release.taken += 1
-    assert release.left(5) == 4
+    assert learner.left(5) == 4
     release.join([b"ann"] * 4)
-    assert release.left(5) == 4
+    assert learner.left(5) == 4
     release.join([b"ann"] * 3)
-    assert release.left(5) == READS * 5 - 8 == 2
+    assert learner.left(5) == READS * 5 - 8 == 2
     release.join([b"ann"] * 9)
-    assert release.left(5) == 0
+    assert learner.left(5) == 0
     release.close()
-    assert (release.left(5), release.people) == (5, {})
+    assert (learner.left(5), release.people) == (5, {})
 
 
 def test_a_copy_is_open_and_empty() -> None:
