@@ -38,7 +38,7 @@ FIRST = 1000
 """The records before the first measurement; each next one has twice as many."""
 HERE = Path(__file__).parent
 OUTPUT = HERE.parent / "demo-output"
-JOBS = {"late.yaml": "share misclassified in December", "delay.yaml": "mean absolute error in December, minutes"}
+JOBS = {"late.yaml": "share misclassified", "delay.yaml": "mean absolute error, minutes"}
 COLORS = dict(zip(get_args(Trust), ("tab:red", "tab:blue", "tab:green", "tab:orange"), strict=True))
 
 
@@ -155,15 +155,15 @@ def constant(config: JobConfig) -> float:
 
 def table_of(results: list[Result]) -> Table:
     """What each trust costs: the median error over the draws of noise, and the worst."""
-    table = Table("who is trusted", title=f"after the stream: the median over {DRAWS} draws of noise (the worst)")
+    table = Table("who is trusted", title=f"errors in December: the median over {DRAWS} draws of noise (the worst)")
     for result in results:
         table.add_column(f"{result.config.job}: {result.error}", justify="right")
     usual = trust_of(results[0].config.model.estimator)
     for trust in get_args(Trust):
         last = [result.errors[trust][:, -1] for result in results]
         cells = [f"{np.median(errors):.4g} ({errors.max():.4g})" for errors in last]
-        table.add_row(trust + " (the default for a file)" * (trust == usual), *cells)
-    table.add_row("without privacy, scikit-learn", *(f"{result.plain:.4g}" for result in results))
+        table.add_row(trust + " (default)" * (trust == usual), *cells)
+    table.add_row("without privacy", *(f"{result.plain:.4g}" for result in results))
     table.add_row("best constant", *(f"{result.constant:.4g}" for result in results))
     return table
 
@@ -210,11 +210,15 @@ def figure(path: Path, results: list[Result]) -> None:
             axis.plot(x, middle, label=trust, color=color, marker="o", markersize=4 if len(x) > 1 else 9)
         axis.axhline(result.plain, color="tab:gray", ls="-", label="without privacy")
         axis.axhline(result.constant, color="black", ls="--", label="best constant")
-        axis.set(title=f"{result.config.job}, {result.config.model.budget}", xscale="log", ylabel=result.error)
+        axis.set(
+            title=f"{result.config.job}, {result.config.model.budget}",
+            xscale="log",
+            ylabel=f"{result.error}, in December",
+        )
         axis.set(xlabel="records of the stream", ylim=(0, 1.5 * result.constant))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[-1].legend(title=f"who is trusted ({DRAWS} draws)", loc="upper right", fontsize="small")
+    axes[-1].legend(title=f"who is trusted ({DRAWS} draws)", loc="center right", fontsize="small")
     picture.savefig(path, dpi=150)
 
 
@@ -247,10 +251,8 @@ def main() -> None:
         report(console, result)
     console.print(table_of(results))
     figure(OUTPUT / "error.png", results)
-    console.print(
-        f"\nThe errors over the stream: {OUTPUT.name}/error.png. What was committed: streamdp status ", end=""
-    )
-    console.print(f"{OUTPUT.name}/late.db, or weights, statement, predict.", highlight=False)
+    console.print(f"\nThe errors over the stream: {OUTPUT.name}/error.png. What was committed:")
+    console.print(f"streamdp status {OUTPUT.name}/late.db, or weights, statement, predict.", highlight=False)
 
 
 if __name__ == "__main__":
