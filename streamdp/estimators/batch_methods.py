@@ -11,23 +11,26 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import ConfigError, NotAvailableError, is_number
+from streamdp.estimators.estimator import Estimator
 from streamdp.learners.batches import Batches
 from streamdp.learners.divided import GatheredPart
 from streamdp.learners.divided import learn_parts as learn_divided
+from streamdp.learners.user_windows import Windows
 from streamdp.optim.ac_sa import Phase
 from streamdp.optim.planned import Planned
 
 
-def batch(self: Any) -> tuple[int, int, int]:
+def batch(self: Estimator) -> tuple[int, int, int]:
     """The next batch: (epoch, phase, step) of a plan, or (0, 0, records or reports before it).
 
     Raises `NotAvailableError` before the features are known.
     """
-    place: tuple[int, int, int] = self._learner(self.learns, "batch").batch_steps.place
-    return place
+    self._need_features("batch")
+    assert self.learner.batch_steps is not None
+    return self.learner.batch_steps.place
 
 
-def interval(self: Any, level: float = 0.95) -> np.ndarray:
+def interval(self: Estimator, level: float = 0.95) -> np.ndarray:
     """Return the (d, 2) confidence limits of theta from the released sums of batches or windows; nothing is spent.
 
     They hold for large numbers of records and a well-specified model (`streamdp.reading.batch_intervals`). They are
@@ -45,7 +48,7 @@ def interval(self: Any, level: float = 0.95) -> np.ndarray:
     return settling(self, level)[0]
 
 
-def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+def settling(self: Estimator, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Return `interval`, and NaN (d,): it is not known how many records give such parameters an interval.
 
     Parameters
@@ -57,28 +60,35 @@ def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """
     if not is_number(level) or not 0 < level < 1:
         raise ConfigError("level: expected a number above 0 and below 1, such as 0.95")
-    learner = self._learner(self.learns, "interval")
+    features, learner = self._need_features("interval"), self.learner
+    assert isinstance(learner, Batches | Windows)
     learner.check_identified()
     found, unknown = learner.answer(), np.full(learner.problem.size(learner.p), np.nan)
     if found is None:
         return np.column_stack([unknown, unknown]), unknown
     if self.intercept:
-        found = found.through(self._features.columns.units(1).outward)
+        found = found.through(features.columns.units(1).outward)
     return learner.limits_around(found.answer, found.limits(float(level)), self.theta), unknown
 
 
-def phase(self: Any) -> Phase:
+def phase(self: Estimator) -> Phase:
     """The present phase of a plan: its batch size and steps.
 
     Raises `NotAvailableError` before the features are known, and for a method without a plan.
     """
-    learner = self._learner(self.learns, "phase")
-    if not isinstance(learner.batch_steps, Planned):
-        raise NotAvailableError(f'phase: method="{learner.method}" has no plan')
-    return learner.batch_steps.phase
+    self._need_features("phase")
+    if not isinstance(self.learner.batch_steps, Planned):
+        raise NotAvailableError(f'phase: method="{self.learner.method_name}" has no plan')
+    return self.learner.batch_steps.phase
 
 
-def gather_part(self: Any, number: int, of: int) -> None:
+def _batches(self: Estimator, what: str) -> Batches:
+    self._need_features(what)
+    assert isinstance(self.learner, Batches)
+    return self.learner
+
+
+def gather_part(self: Estimator, number: int, of: int) -> None:
     """From now on take one part of the records of each batch, for `take_records`, and learn nothing.
 
     Parameters
@@ -91,22 +101,21 @@ def gather_part(self: Any, number: int, of: int) -> None:
     """
     if self.sides:
         raise ConfigError("gather_part: records are gathered to be learned only: leave validation and statistics out")
-    self.learner = GatheredPart(self._learner(Batches, "gather_part"), number, of)
+    self.learner = GatheredPart(_batches(self, "gather_part"), number, of)
 
 
-def take_records(self: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def take_records(self: Estimator) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the raw records (n, p) and (n,) of each batch since `gather_part`, and forget them.
 
     They are counted in `n_seen`. Of them, only sums (`part`) that the process which calls `learn_parts` alone can read
     may be passed on.
     """
     assert isinstance(self.learner, GatheredPart), "gather_part was called"
-    records: list[tuple[np.ndarray, np.ndarray]]
     self.learner, records = self.learner.records()
     return records
 
 
-def part(self: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+def part(self: Estimator, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return what records add to the sum of the next batch, as whole numbers. Only `learn_parts` may read it.
 
     Parameters
@@ -117,11 +126,12 @@ def part(self: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     Raises `NotAtBoundaryError` within a batch.
     """
     with self.learner.rng.lock:
-        sums: np.ndarray = self._learner(Batches, "part").part(X, y)
-        return sums
+        return _batches(self, "part").part(X, y)
 
 
-def learn_parts(self: Any, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]) -> None:
+def learn_parts(
+    self: Estimator, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]
+) -> None:
     """Learn the next batches, whose records are in other processes.
 
     Parameters
@@ -137,5 +147,6 @@ def learn_parts(self: Any, sizes: Sequence[int], ask: Callable[[int, dict[str, A
     error of it or of `ask`, load a state.
     """
     with self.learner.rng.lock:
-        learner = self._learner(Batches, "learn_parts")
-        learn_divided(learner, sizes, lambda number: ask(number, self.state_dict()), self._count_batch)
+        learn_divided(
+            _batches(self, "learn_parts"), sizes, lambda number: ask(number, self.state_dict()), self._count_batch
+        )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.estimators import batch_methods
-from streamdp.estimators.estimator import counted
+from streamdp.estimators.estimator import Estimator, counted
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.linear_problem import LinearProblem
@@ -125,17 +125,17 @@ class WindowedRegressor(Regressor):
     ) -> None:
         self._construct(locals())
 
-    def take_records(self: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def take_records(self: Estimator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the open window without a release and return its raw records, for `users_of`.
 
         It is for a process that holds a part of the users of a window, while another one calls `learn_users`. The
         records are counted in `n_seen`. Of them, only sums that the other process alone can read may be passed on.
         """
         with self.learner.rng.lock:
-            records: tuple[np.ndarray, np.ndarray, np.ndarray] = self.learner.gathered.close()[0][:3]
-            return records
+            assert isinstance(self.learner, Windows)
+            return self.learner.gathered.close()[0][:3]
 
-    def learn_users(self: Any, users: WindowUsers, n: int, records: int) -> None:
+    def learn_users(self: Estimator, users: WindowUsers, n: int, records: int) -> None:
         """Release a window whose records are in other processes: its proof does not ask where the users are.
 
         Parameters

@@ -237,7 +237,6 @@ class Ledger(AbstractContextManager["Ledger"]):
             self._rows.refresh()
             if self._own is not None and self._rows.is_full:
                 self.commit()
-                self._rows.refresh()  # the commit has emptied the memory
             people = subjects_bytes(subjects)
             if not isinstance(self.cap, RenewingCap):
                 slots = self._rows.find(*hash_people(people, self._key))[None]

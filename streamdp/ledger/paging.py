@@ -229,6 +229,8 @@ class PagedRows:
         be read, and `StoreMismatchError` if a subject's own cap is of another kind than the ledger's. Then nothing has
         changed.
         """
+        if cache is None and self._version < 0:  # a commit has emptied the memory
+            self.refresh()
         return (cache or self.cache).find(keys, present, self._read)
 
     def _read(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

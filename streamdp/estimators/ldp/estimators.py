@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.estimators.estimator import of_learner
+from streamdp.estimators.estimator import Estimator, of_learner
 from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
@@ -126,7 +126,7 @@ class LDPSGDRegressor(Regressor):
         self._construct(locals())
 
     @property
-    def randomizer(self: Any) -> Randomizer:
+    def randomizer(self: Estimator) -> Randomizer:
         """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`, but for bits.
 
         Reports have no questions about pairs of columns and about the class.
@@ -147,7 +147,7 @@ class LDPSGDRegressor(Regressor):
             tuple(self._index or TRUTH_VALUES),
         )
 
-    def absorb(self: Any, report: Report | Answer, *, subject: Subject | None = None) -> None:
+    def absorb(self: Estimator, report: Report | Answer, *, subject: Subject | None = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged
@@ -212,16 +212,18 @@ class LDPASGDRegressor(Regressor):
         self._construct(locals())
 
     @property
-    def unresolved(self: Any) -> list[str]:
+    def unresolved(self: Estimator) -> list[str]:
         """Columns that may be spread by any amount below 1/64 of half their declared bounds, as far as bits show.
 
         The scale of such a column is too large by an unknown factor. Gradients have less information about its
         coefficient: it may stay at 0 however many records come, and it has no interval. Columns of which nearly all
         values are the same belong to them.
         """
-        return [] if self._features is None else [self._names[j] for j in self.learner.arrays.units.unresolved]
+        if self._features is None:
+            return []
+        return [self._names[j] for j in self._learner(LocalReports, "unresolved").arrays.units.unresolved]
 
-    def interval(self: Any, level: float = 0.95) -> np.ndarray:
+    def interval(self: Estimator, level: float = 0.95) -> np.ndarray:
         """Return the (d, 2) confidence limits of theta from its path (`streamdp.reading.intervals`); nothing is spent.
 
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and an
@@ -239,10 +241,9 @@ class LDPASGDRegressor(Regressor):
         Raises `NotAvailableError` before the second record, after `merged`, for alpha below 1/2 or 1 and for a schema
         with `per`; `ConfigError` for another level.
         """
-        limits: np.ndarray = self.settling(level)[0]
-        return limits
+        return LDPASGDRegressor.settling(self, level)[0]
 
-    def settles_at(self: Any) -> np.ndarray:
+    def settles_at(self: Estimator) -> np.ndarray:
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
@@ -251,10 +252,9 @@ class LDPASGDRegressor(Regressor):
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
-        records: np.ndarray = self.settling()[1]
-        return records
+        return LDPASGDRegressor.settling(self)[1]
 
-    def settling(self: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    def settling(self: Estimator, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return `interval` and `settles_at` together, in the time of one of them.
 
         Parameters

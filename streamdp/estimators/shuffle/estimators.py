@@ -21,7 +21,7 @@ from streamdp.aggregation.shuffled_sum import Shuffled
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, check_whole
 from streamdp.estimators import batch_methods as methods
-from streamdp.estimators.estimator import of_learner
+from streamdp.estimators.estimator import Estimator, of_learner
 from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
@@ -115,7 +115,7 @@ class ShuffleRegressor(Regressor):
         self._construct(locals())
 
     @property
-    def randomizer(self: Any) -> ShuffleRandomizer:
+    def randomizer(self: Estimator) -> ShuffleRandomizer:
         """A person's half for the next batch. Raises `NotAvailableError` before the features are known."""
         learner = self._learner(ShuffleBatches, "randomizer")
         rng = learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy()
@@ -133,7 +133,7 @@ class ShuffleRegressor(Regressor):
             tuple(self._index or TRUTH_VALUES),
         )
 
-    def absorb(self: Any, shuffled: Shuffled) -> None:
+    def absorb(self: Estimator, shuffled: Shuffled) -> None:
         """Make one step with the mixed bits of the next batch. Its spend follows from how many people answered.
 
         The rounds of a cohort have one spend together, which the first one counts: that of the smallest round so far.
@@ -154,7 +154,7 @@ class ShuffleRegressor(Regressor):
             self._count(spent)
             take()
 
-    def learn_cohort(self: Any, X: np.ndarray, y: np.ndarray, rounds: int | None = None) -> None:
+    def learn_cohort(self: Estimator, X: np.ndarray, y: np.ndarray, rounds: int | None = None) -> None:
         """Learn from people who keep their records and answer in every round, from all of them in each.
 
         It starts at the present estimate, in one process: by AC-SA, on an envelope of a non-smooth loss, or with
@@ -176,15 +176,17 @@ class ShuffleRegressor(Regressor):
         """
         if rounds is not None:
             check_whole("rounds", rounds, 1, MOST_RECORDS)
-        self.learner.need_no_cohort("learn_cohort")
+        learner = self.learner
+        assert isinstance(learner, ShuffleBatches)
+        learner.need_no_cohort("learn_cohort")
         self._admission.need_subjects(None)
-        self.learner.check_cohort()
-        with self.learner.rng.lock:
-            self.learner.need_boundary()
+        learner.check_cohort()
+        with learner.rng.lock:
+            learner.need_boundary()
             X, y = self._raw_rows(X), self._encode_targets(y)
             self._check_rows(X, y)
             if len(X):
-                self.learner.learn_cohort(X, y, rounds, self._count_batch)
+                learner.learn_cohort(X, y, rounds, self._count_batch)
 
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
 from streamdp.estimators import batch_methods
-from streamdp.estimators.estimator import counted, of_learner
+from streamdp.estimators.estimator import Estimator, counted, of_learner
 from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
@@ -144,7 +144,7 @@ class UserLevelLDPRegressor(Regressor):
         self._construct(locals())
 
     @property
-    def randomizer(self: Any) -> UserRandomizer:
+    def randomizer(self: Estimator) -> UserRandomizer:
         """A user's half of the next question. Take a new one for each report, because coordinates take turns.
 
         A report may be absorbed until its question is closed. Raises `NotAvailableError` before the features are known.
@@ -169,7 +169,7 @@ class UserLevelLDPRegressor(Regressor):
             tuple(self._index or TRUTH_VALUES),
         )
 
-    def absorb(self: Any, report: UserReport, *, subject: Subject | None = None) -> None:
+    def absorb(self: Estimator, report: UserReport, *, subject: Subject | None = None) -> None:
         """Apply one report. It counts as one record in `n_seen`, because the number of its records is unknown.
 
         A report of a subject over its cap is counted in `n_refused`. A learner cannot recognise a forged report.
@@ -193,7 +193,7 @@ class UserLevelLDPRegressor(Regressor):
             if self._admission.admit_report(self.learner, subject, report.budget, report.private):
                 take()
 
-    def close_user(self: Any, subject: Subject) -> None:
+    def close_user(self: Estimator, subject: Subject) -> None:
         """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
 
         Parameters
@@ -202,6 +202,7 @@ class UserLevelLDPRegressor(Regressor):
             The user, as given to `learn_one`.
         """
         with self.learner.rng.lock:
+            assert isinstance(self.learner, UserReports)
             self.learner.close_user(subject_bytes(subject))
 
 
