@@ -193,29 +193,41 @@ cdef class Predictor:
     of coefficients for each output, with its intercept at the end. `width`, `outputs`, `intercept`: the number p of
     columns, the number of blocks, and whether blocks have an intercept. `columns`: (2, p): the origin and the unit of
     columns, if theta is for numbers as they come, within their bounds; None if it is for columns in [-1, 1]. `units`:
-    the unit table of the columns, if `probability` is to know the noise of theta. It may change in place.
+    the unit table of the columns, if `probability` is to know the noise of theta. `ranges`: (2, p): the ends to which
+    columns are cut; None if they are not. Both may change in place.
     """
 
     cdef Packer _packer
-    cdef object _theta, _columns, _units
+    cdef object _theta, _columns, _units, _ranges
     cdef const double* _at
     cdef const double* _column
     cdef const double* _unit_table
+    cdef const double* _end
     cdef bint _raw, _intercept
     cdef Py_ssize_t _width, _outputs
 
     def __init__(
-        self, packer, cnp.ndarray theta not None, Py_ssize_t width, Py_ssize_t outputs, bint intercept, columns, units
+        self,
+        packer,
+        cnp.ndarray theta not None,
+        Py_ssize_t width,
+        Py_ssize_t outputs,
+        bint intercept,
+        columns,
+        units,
+        ranges,
     ):
-        self._packer, self._theta, self._columns, self._units = packer, theta, columns, units
+        self._packer, self._theta, self._columns, self._units, self._ranges = packer, theta, columns, units, ranges
         self._width, self._outputs, self._raw, self._intercept = width, outputs, columns is not None, intercept
         self._at = vector(theta)
         self._column = NULL if columns is None else matrix(columns)
         self._unit_table = NULL if units is None else matrix(units)
+        self._end = NULL if ranges is None else matrix(ranges)
         if (
             cnp.PyArray_DIM(theta, 0) < outputs * (width + intercept)
             or (packer is not None and self._packer._width != width)
             or (columns is not None and columns.shape != (2, width))
+            or (ranges is not None and ranges.shape != (2, width))
             or (units is not None and units.shape != (width + 1, TABLE))
         ):
             raise TypeError("the model and the record differ in their numbers of columns")
@@ -226,6 +238,10 @@ cdef class Predictor:
         `theta`: any array.
         """
         return self._theta is theta
+
+    cdef inline double _cut(self, Py_ssize_t j, double value) noexcept:
+        """The value of a column, cut to its range."""
+        return value if self._end == NULL else min(max(value, self._end[j]), self._end[self._width + j])
 
     cdef bint _score(self, x, double* total, double* square) except -1:
         """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way, if the
@@ -243,7 +259,7 @@ cdef class Predictor:
             if kind == 2:
                 return False
             if kind:
-                total[0] += self._at[j] * value
+                total[0] += self._at[j] * self._cut(j, value)
                 if self._unit_table != NULL:
                     inner = value * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
                     square[0] += inner * inner
@@ -285,7 +301,7 @@ cdef class Predictor:
             for k in range(self._outputs):
                 total = at[k * q + p] if self._intercept else 0.0
                 for j in range(p):
-                    total += at[k * q + j] * row[j]
+                    total += at[k * q + j] * self._cut(j, row[j])
                 if not isfinite(total):
                     return None
                 out.append(total)
@@ -304,6 +320,7 @@ cdef class Predictor:
         cdef const double* origin = self._column
         cdef double* found
         cdef double* base = scratch(self._outputs)
+        cut = None
         try:
             for k in range(self._outputs):
                 base[k] = self._at[k * q + p] if self._intercept else 0.0
@@ -312,6 +329,8 @@ cdef class Predictor:
                     if origin != NULL:
                         base[k] += slope[k * p + j] * origin[j]
                         slope[k * p + j] *= origin[p + j]
+            if self._ranges is not None and np.isfinite(self._ranges).any():
+                X = cut = np.clip(X, *self._ranges)
             with np.errstate(over="ignore", invalid="ignore"):
                 out = np.dot(X, slopes.T)
             found = matrix(out)
@@ -323,6 +342,8 @@ cdef class Predictor:
             return out
         finally:
             wipe(base, self._outputs)
+            if cut is not None:
+                cut[...] = 0
 
     def probabilities(self, X, double variance):
         """The probabilities (n, 2) of two classes, of a model with one output.

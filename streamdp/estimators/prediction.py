@@ -34,7 +34,7 @@ class Prediction:
         point, original = learner.point
         if (predictor := self._latest) is None or not predictor.reads(point):
             columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
-            predictor = Predictor(features.packer, point, *self._shape, columns, learner.unit_table)
+            predictor = Predictor(features.packer, point, *self._shape, columns, learner.unit_table, learner.ranges)
             if learner.stays:
                 self.predictor = predictor
             else:
@@ -54,8 +54,21 @@ class Prediction:
         return found
 
     def by(self, point: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """The linear predictors (n, K) for columns X (n, p) by a vector `point` (d,) such as `estimate` returns."""
-        return Predictor(None, point, *self._shape, None, None).scores(X)
+        """The linear predictors (n, K) for columns X (n, p) by a vector `point` (d,) such as `estimate` returns.
+
+        It is one of the learner's present units.
+        """
+        return Predictor(None, point, *self._shape, None, None, self._learner.ranges).scores(X)
+
+    def ranges(self) -> list[list[float | None]] | None:
+        """The range of each column of `Features` in which it counts, None for an end without a limit; None: no ranges.
+
+        Columns are cut to them after all else, also products.
+        """
+        ranges = self._learner.ranges
+        if ranges is None or not np.isfinite(ranges).any():
+            return None
+        return [[end if np.isfinite(end) else None for end in ends] for ends in ranges.T.tolist()]
 
     def estimate(self) -> np.ndarray:
         """The vector (d,) that predicts from the columns of `Features`, as a new array."""

@@ -323,6 +323,12 @@ class Batches(Learner):
     def point(self) -> tuple[np.ndarray, bool]:
         return self.batch_steps.estimate, False
 
+    @property
+    def ranges(self) -> np.ndarray | None:
+        """See `Learner.ranges`: of columns whose units Newton's steps have learned."""
+        ranges = self.batch_steps.ranges if isinstance(self.batch_steps, Newton) else None
+        return ranges if ranges is not None and ranges.size else None
+
     def answer(self) -> StepEstimates | None:
         """The answer that intervals are around, with its covariance; None if it is not known yet.
 

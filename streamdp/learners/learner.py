@@ -233,8 +233,13 @@ class Learner(ABC):
         """
 
     @property
+    def ranges(self) -> np.ndarray | None:
+        """The range (2, p) in which each column counts in predictions; None: all of it. It `stays` as the point."""
+        return None
+
+    @property
     def stays(self) -> bool:
-        """Whether the array that `point` returns only changes in place, until the state is replaced."""
+        """Whether the array that `point` returns, and `ranges`, only changes in place, until the state is replaced."""
         return False
 
     @property

@@ -40,7 +40,8 @@ from streamdp.privacy.release import Release
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.reading.batch_intervals import WINDOWS, StepEstimates
 from streamdp.reading.change import follows
-from streamdp.scaling.units import Bounds, Units, declared, free_units, scaling_of
+from streamdp.scaling.units import Bounds, Units, declared, free_units, ranges_of, scaling_of
+from streamdp.scaling.window_moments import WIDTH
 from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
 from streamdp.windows.records import WindowRecords, WindowUsers, records_from
@@ -332,6 +333,11 @@ class Windows(Collector):
         if self._shown[0] != state:
             self._shown = state, self.units.outward(self._inner)
         return self._shown[1], False
+
+    @property
+    def ranges(self) -> np.ndarray | None:
+        """See `Learner.ranges`: of columns that are scaled."""
+        return ranges_of(self.units.columns, WIDTH)
 
     @property
     def range_of_scale(self) -> tuple[float, float]:

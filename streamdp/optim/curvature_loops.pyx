@@ -18,7 +18,11 @@ from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, scratch, whole_numbers, wipe
 from streamdp.privacy.samplers cimport HUGE
 
+from streamdp.scaling.units import FAR as DEVIATIONS
+
 cnp.import_array()
+
+cdef double FAR = DEVIATIONS
 
 
 cdef Py_ssize_t _parameters_of(const Point* at, Py_ssize_t size) noexcept nogil:
@@ -115,17 +119,19 @@ cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
 
 
 cdef void _place(const Point* at, double* x, Py_ssize_t d) noexcept nogil:
-    """Write a row in the units of the point, if it has any: (x - centre) * slope.
+    """Write a row in the units of the point, if it has any: (x - centre) * slope, cut if the slope is not 1.
 
     They follow theta (d,): p centres and p slopes, as finite numbers.
     """
     cdef Py_ssize_t p = at.p, j
     cdef const double* centre = at.theta + d
     cdef const double* slope = centre + p
+    cdef double most
     if at.d > d:
         for j in range(p):
             x[j] = min(max(x[j] - centre[j], -HUGE), HUGE)  # also before it is multiplied: an infinity times 0 is NaN
-            x[j] = min(max(x[j] * slope[j], -HUGE), HUGE)
+            most = FAR if slope[j] != 1.0 else HUGE  # see `units.ranges_of`
+            x[j] = min(max(x[j] * slope[j], -most), most)
 
 
 cdef void vector_of(

@@ -36,7 +36,7 @@ from streamdp.reading import change
 from streamdp.reading.batch_intervals import BATCHES, StepEstimates, steps_of
 from streamdp.scaling.batch_search import BatchSearch
 from streamdp.scaling.column_units import LEAST, START, narrowed
-from streamdp.scaling.units import Units
+from streamdp.scaling.units import Units, ranges_of
 
 # All of them matter for accuracy only; the reasons are in docs/proofs/curvature.md.
 _GROWTH, _LARGEST = 2, 2**20  # a batch holds so many times the records before it, and at most so many
@@ -116,7 +116,7 @@ class Newton(Growing):
         own: tuple[int, ...] = (),
     ) -> None:
         self._scaled = scaled if wide or scaled.any() else _NO_COLUMNS
-        self._shown = start.copy()
+        self._shown, self.ranges = start.copy(), np.zeros((2, len(self._scaled)))
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         search = BatchSearch(*self._bounds).numbers if wide and len(self._scaled) else np.zeros(0)
         super().__init__(State.first(curvature, start, self._seen * (not wide), search), batch)
@@ -155,7 +155,8 @@ class Newton(Growing):
     @state.setter
     def state(self, state: State) -> None:
         self._state = state
-        self._shown[:] = state.point  # what predicts holds this array
+        self._shown[:] = state.point  # what predicts holds these arrays
+        self.ranges[:] = ranges_of(state.units[:2], 1.0)
 
     @property
     def estimate(self) -> np.ndarray:
@@ -526,8 +527,7 @@ class Newton(Growing):
         """The state without the first blocks, `before` many, as after a change, a `new` one or not."""
         state, blocks = self.state, self.state.blocks.copy()
         change.forget(blocks, before)
-        known, left = (float(those[:, change.WEIGHT].sum()) for those in (state.blocks, blocks))
-        kept = left / known if known else 0.0  # units that are new have no blocks yet
+        kept = float(blocks[:, change.WEIGHT].sum() / state.blocks[:, change.WEIGHT].sum())
         share = kept + _PRIOR * (1 - kept)
         forgotten = replace(
             state,

@@ -15,6 +15,8 @@ import numpy as np
 from streamdp.errors import ConfigError
 
 Bounds = tuple[float, float]
+FAR = 4.0
+"""How many released deviations from its released centre a column is cut, alike in learning and in predictions."""
 SCALINGS = ("private", "declared", "none")
 _BOUNDS = "declared bounds, in `features` or `target`"
 TARGET = """
@@ -81,6 +83,16 @@ class Units(NamedTuple):
             np.clip(y, *self.bounds, out=y)
             y -= self.centre
             y /= self.scale
+
+
+def ranges_of(units: np.ndarray, deviations: float) -> np.ndarray:
+    """The lowest and the largest values (2, p) of columns with centres and slopes `units` (2, p), as they are cut.
+
+    A unit is so many `deviations` of a column. A column with the slope 1, or 0, has no units of its own: it is not cut.
+    """
+    centre, slope = units
+    far = np.divide(FAR / deviations, slope, out=np.full_like(slope, np.inf), where=(slope != 1) & (slope > 0))
+    return np.stack([centre - far, centre + far])
 
 
 def declared(p: int, bounds: Bounds | None, outputs: int = 1, intercept: bool = True) -> Units:

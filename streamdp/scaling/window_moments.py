@@ -22,7 +22,9 @@ from streamdp.privacy.mechanisms import Gaussian
 
 SHARE = 0.1  # of mu^2 of a window, for scaling
 ROUNDS = 4
-_WIDTH, _FULL, _LEAST, _KNOWN = 2.0, 0.5, 2.0**-20, 3.5
+WIDTH = 2.0
+"""The deviations in a scale."""
+_FULL, _LEAST, _KNOWN = 0.5, 2.0**-20, 3.5
 
 
 class WindowColumns(Protocol):
@@ -85,4 +87,4 @@ def _deviation(noise: Gaussian, columns: int, users: int) -> float:
 
 
 def _factor(variance: float, deviation: float) -> float:
-    return _WIDTH * math.sqrt(max(0.0, variance) + 2 * deviation)
+    return WIDTH * math.sqrt(max(0.0, variance) + 2 * deviation)

@@ -91,6 +91,7 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
         "scale": scale,
         "inputs": inputs,
         "columns": columns,
+        "ranges": estimator.prediction.ranges(),
         "outputs": [
             {"label": label, "intercept": float(intercept), "weights": row.tolist()}
             for label, intercept, row in zip(labels, intercepts, weights, strict=True)
@@ -111,7 +112,7 @@ def refusals(definition: Definition) -> list[str]:
     output = {"label": None, "intercept": 0.0, "weights": [0.0] * len(columns)}
     document: dict[str, Any] = {"statement": "", "target": target.column, "classes": labels and labels[:2]}
     document |= {"link": "identity", "cut": None, "scale": 1.0, "moderation": None, "outputs": [output]}
-    document |= {"inputs": inputs, "columns": columns, "probabilities": False}
+    document |= {"inputs": inputs, "columns": columns, "ranges": None, "probabilities": False}
     reasons: dict[str, list[str]] = {}
     for language, export in exports().items():
         if export.installed:

@@ -34,6 +34,10 @@ def onnx_text(document: Mapping[str, Any], table: str) -> bytes:
                 first = graph.add("Mul", first, other)
             columns.append(first)
     X = graph.add("Concat", *columns, axis=1)
+    if document["ranges"] is not None:
+        low, high = np.array(document["ranges"], dtype=float).T  # None becomes NaN
+        low, high = np.nan_to_num(low, nan=-np.inf), np.nan_to_num(high, nan=np.inf)
+        X = graph.add("Max", graph.add("Min", X, high), low)
     weights = np.array([output["weights"] for output in document["outputs"]]).T
     intercepts = np.array([output["intercept"] for output in document["outputs"]])
     scores = graph.add("Add", graph.add("MatMul", X, weights), intercepts)

@@ -27,8 +27,15 @@ def sql(document: Mapping[str, Any], table: str) -> str:
     multiplied = [
         " * ".join(f"c{k}" for k in c["columns"]) + f" AS c{len(columns) + j}" for j, c in enumerate(products)
     ]
+    ranges = document["ranges"] or [(None, None)] * len(document["columns"])
+    cut = [f"c{j}" if low is None else _clip(f"c{j}", low, high) for j, (low, high) in enumerate(ranges)]
     scores = [
-        " + ".join([_number(output["intercept"]), *(f"{_number(w)} * c{j}" for j, w in enumerate(output["weights"]))])
+        " + ".join(
+            [
+                _number(output["intercept"]),
+                *(f"{_number(w)} * {x}" for w, x in zip(output["weights"], cut, strict=True)),
+            ]
+        )
         + f" AS s{k}"
         for k, output in enumerate(document["outputs"])
     ]

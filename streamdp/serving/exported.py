@@ -48,7 +48,7 @@ def probabilities(record: Any, model: Any = None) -> dict[Any, float] | None:
 
 
 def encode(record: Any, model: Any) -> list[float] | None:
-    """Return the columns of a `model` for one `record`, in [-1, 1] with bounds; None if the record does not fit."""
+    """Return the columns of a `model` for one `record`, cut to their `ranges`; None if the record does not fit."""
     values = [_value(given, record) for given in model["inputs"]]
     if None in values:
         return None
@@ -58,6 +58,8 @@ def encode(record: Any, model: Any) -> list[float] | None:
             columns.append(math.prod(columns[k] for k in column["columns"]))
         else:
             columns.append(_column(values[column["input"]], column["kind"], column["constants"], column["ends"]))
+    for j, (low, high) in enumerate(model["ranges"] or ()):
+        columns[j] = columns[j] if low is None else min(max(columns[j], low), high)
     return columns
 
 

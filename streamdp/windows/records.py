@@ -10,7 +10,8 @@ import numpy as np
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
-from streamdp.scaling.window_moments import WindowColumns
+from streamdp.scaling.units import FAR
+from streamdp.scaling.window_moments import WIDTH, WindowColumns
 from streamdp.windows.task import CHUNK, Users
 
 
@@ -18,7 +19,7 @@ class WindowUsers(Users, WindowColumns, Protocol):
     """All that a learner of windows asks of the users of one window."""
 
     def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
-        """Replace columns (k,) by (x - m) / s from now on.
+        """Replace columns (k,) by (x - m) / s from now on, cut to `units.FAR` deviations, but for the target.
 
         They are indices; p is the target. `table` (2, k) has m and s.
         """
@@ -119,6 +120,8 @@ class WindowRecords:
             values = self._column(column)
             values -= centre
             values /= scale
+            if column < self._X.shape[1]:  # without an own scale nothing is so far out
+                np.clip(values, -FAR / WIDTH, FAR / WIDTH, out=values)
 
     def _column(self, column: int) -> np.ndarray:
         """A view (N,) of a column; of the target for p."""

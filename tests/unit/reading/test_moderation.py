@@ -48,7 +48,9 @@ def test_the_moderated_probability_is_the_mean_over_the_noise() -> None:
     table = np.zeros((2, TABLE))
     table[:, SCALE] = 1.0
     row = np.ones((1, 1))  # so |x|^2 is 1
-    found = [Predictor(None, np.array([score]), 1, 1, False, None, table).probabilities(row, v)[0, 1] for score in z]
+    found = [
+        Predictor(None, np.array([score]), 1, 1, False, None, table, None).probabilities(row, v)[0, 1] for score in z
+    ]
     np.testing.assert_allclose(found, scipy.special.expit(noisy).mean(axis=0), atol=0.02)
 
 

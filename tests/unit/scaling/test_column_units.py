@@ -14,7 +14,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
 from streamdp.scaling.column_units import ALSO, FULL, LEAST, START, narrowed
-from streamdp.scaling.units import Units
+from streamdp.scaling.units import FAR, Units
 from tests.support.newton import averages
 
 PLAIN = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
@@ -38,6 +38,9 @@ def test_units_change_columns_and_not_predictions(loss: Any) -> None:
     np.testing.assert_allclose(moved @ inner[:3] + inner[3], X @ theta[:3] + theta[3], atol=1e-12)
     np.testing.assert_allclose(Units(units).outward(inner), theta, atol=1e-12)
     plain = np.array([[0.0] * 3, [1.0] * 3])
+    far = np.abs(moved) > np.where(units[1] == 1, np.inf, FAR)
+    assert 0 < far.sum() < 20
+    moved = np.where(far, np.sign(moved) * FAR, moved)
     np.testing.assert_allclose(
         vectors(curvature, inner, units, X, y), vectors(curvature, inner, plain, moved, y), atol=1e-12
     )
@@ -69,11 +72,12 @@ def test_no_units_break_the_bounds(loss: Any) -> None:
     assert furthest > (0.97 if isinstance(loss, Huber) else 0.85) * curvature.sensitivity  # the search is not blunt
 
 
-def test_units_that_overflow_give_zeros() -> None:
+def test_units_that_overflow_keep_the_bound() -> None:
     curvature, X = Curvature(Huber(), 3), np.array([[1e300, -1e300], [1e160, 0.0], [0.0, 0.0]])
     for units in (np.array([[-1e308] * 2, [1e308] * 2]), np.array([[1e308, 0.0], [-1e308, 0.0]])):
         found = vectors(curvature, np.array([1e60, -1e60, 0.0, 1.0]), units, X, np.zeros(3))
-        assert not found.any()
+        assert found.any()
+        assert np.linalg.norm(found, axis=1).max() <= curvature.bound * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("slope", [0.0, -0.0, 1e-308, 1.0, -1e308])

@@ -223,6 +223,26 @@ def test_predictions_are_cut_to_the_bounds_of_the_target(
         same(found, wanted)
 
 
+@pytest.mark.parametrize("target", ["number", "three"])
+def test_columns_are_cut_to_their_ranges_in_every_way_out(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Narrow ranges, also of products: of what was learned they are wider."""
+    model, rows = learned(tmp_path, COMMON, target, 3000, trust="process"), records(100)
+    plain, prediction = expected(model, rows), model.estimator.prediction
+    assert prediction is not None
+    ranges = np.tile([[-0.3], [0.2]], len(model.estimator.feature_names))
+    ranges[:, 0] = -math.inf, math.inf
+    monkeypatch.setattr(type(model.estimator.learner), "ranges", ranges)
+    prediction.predictor = prediction._latest = None
+    wanted = expected(model, rows)
+    assert sum(a != b for a, b in zip(plain, wanted, strict=True)) > 50
+    assert exported_model(model)["ranges"][:2] == [[None, None], [-0.3, 0.2]]
+    for found in (by_python(model, rows, tmp_path), by_duckdb(model, rows), by_onnx(model, rows)):
+        same(found, wanted)
+    same(by_mlflow(model, rows, tmp_path / "folder"), wanted)
+
+
 def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: Any) -> None:
     rows = records(200)
     model = learned(tmp_path, COMMON | DATES, "number")
