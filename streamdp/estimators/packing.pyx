@@ -95,57 +95,39 @@ cdef class Packer:
         place[0] = -1
         return PyDict_GetItemWithError(<object> x, <object> name)
 
-    cdef int _entry(
-        self, PyObject* x, Py_ssize_t k, Py_ssize_t* place, bint raw, Py_ssize_t* column, double* value
-    ) except -1:
-        """The k-th name of x as one entry of the columns: 1; 0 if it has none, as the first level of a category; 2 if the
-        record is not for the fast way. `raw`: numbers are clipped, and not mapped. `place` is that of `_value`."""
-        cdef PyObject* found = self._value(x, k, place)
-        cdef PyObject* code
-        cdef Py_ssize_t level
-        cdef double low, high
-        if found == NULL:
-            return 2
-        column[0] = self._column[k]
-        if <object> PyTuple_GET_ITEM(self._levels, k) is not None:
-            if not PyUnicode_CheckExact(<object> found):
-                return 2
-            code = PyDict_GetItemWithError(<object> PyTuple_GET_ITEM(self._levels, k), <object> found)
-            if code == NULL:
-                return 2
-            level = <object> code
-            column[0] += level
-            value[0] = 1.0
-            return level > 0
-        if not number_of(found, value):
-            return 2
-        low, high = self._low[k], self._high[k]
-        if isnan(low):
-            return 1
-        if raw:
-            value[0] = min(max(value[0], low), high)
-        else:
-            value[0] = min(max((value[0] - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
-        return 1
-
-    cdef bint _fits(self, x):
-        return type(x) is dict and len(<dict> x) == len(self._names)
-
     cdef bint _fill(self, x, double* out, bint raw) except -1:
-        """Write the columns of x; False if it is not for the fast way."""
-        cdef Py_ssize_t k, j, place = 0
-        cdef double value
-        cdef int kind
-        if not self._fits(x):
+        """Write the columns of x; False if it is not for the fast way. `raw`: numbers are clipped, and not mapped."""
+        cdef Py_ssize_t k, j, level, place = 0
+        cdef PyObject* found
+        cdef PyObject* code
+        cdef double value, low, high
+        if type(x) is not dict or len(<dict> x) != len(self._names):
             return False
         for j in range(self._width):
             out[j] = 0.0
         for k in range(len(self._names)):
-            kind = self._entry(<PyObject*> x, k, &place, raw, &j, &value)
-            if kind == 2:
+            found, j = self._value(<PyObject*> x, k, &place), self._column[k]
+            if found == NULL:
                 return False
-            if kind:
+            if <object> PyTuple_GET_ITEM(self._levels, k) is not None:
+                if not PyUnicode_CheckExact(<object> found):
+                    return False
+                code = PyDict_GetItemWithError(<object> PyTuple_GET_ITEM(self._levels, k), <object> found)
+                if code == NULL:
+                    return False
+                level = <object> code
+                if level > 0:
+                    out[j + level] = 1.0
+                continue
+            if not number_of(found, &value):
+                return False
+            low, high = self._low[k], self._high[k]
+            if isnan(low):
                 out[j] = value
+            elif raw:
+                out[j] = min(max(value, low), high)
+            else:
+                out[j] = min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
         return True
 
     cdef bint _encode(self, y, double* out) except -1:
@@ -243,43 +225,21 @@ cdef class Predictor:
         """The value of a column, cut to its range."""
         return value if self._end == NULL else min(max(value, self._end[j]), self._end[self._width + j])
 
-    cdef bint _score(self, x, double* total, double* square) except -1:
-        """Compute the linear predictor and |x|^2 in learned units; False if the record is not for the fast way, if the
-        predictor overflows, or if there are several outputs."""
-        cdef Packer packer = self._packer
-        cdef Py_ssize_t k, j, place = 0
-        cdef double value, inner
-        cdef int kind
-        if packer is None or self._outputs > 1 or not packer._fits(x):
+    cdef bint _predict(self, x, double* row, double* totals) except -1:
+        """Write the columns of x and the linear predictors; False if the record is not for the fast way, or if one of
+        them overflows, which is for `scores`."""
+        cdef Py_ssize_t p = self._width, q = p + self._intercept, j, k
+        cdef const double* at = self._at
+        if self._packer is None or not self._packer._fill(x, row, self._raw):
             return False
-        total[0] = self._at[self._width] if self._intercept else 0.0
-        square[0] = self._intercept
-        for k in range(len(packer._names)):
-            kind = packer._entry(<PyObject*> x, k, &place, self._raw, &j, &value)
-            if kind == 2:
+        for k in range(self._outputs):
+            totals[k] = at[p] if self._intercept else 0.0
+            for j in range(p):
+                totals[k] += at[j] * self._cut(j, row[j])
+            if not isfinite(totals[k]):
                 return False
-            if kind:
-                total[0] += self._at[j] * self._cut(j, value)
-                if self._unit_table != NULL:
-                    inner = value * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
-                    square[0] += inner * inner
-        return isfinite(total[0])  # what overflows is for `scores`
-
-    def score(self, x):
-        """The linear predictor of one record; None if the record is not for the fast way, or for several outputs.
-
-        `x`: the record.
-        """
-        cdef double total, square
-        return total if self._score(x, &total, &square) else None
-
-    def probability(self, x, double variance):
-        """1/(1 + exp(-u)) of the moderated predictor u of one record; None as for `score`.
-
-        `x`: the record. `variance`: as for `probabilities`.
-        """
-        cdef double total, square
-        return moderated(total, square, variance) if self._score(x, &total, &square) else None
+            at += q
+        return True
 
     def scores_of(self, x):
         """The linear predictors of one record, one for each output; None if the record is not for the fast way, or if
@@ -287,27 +247,34 @@ cdef class Predictor:
 
         `x`: the record.
         """
-        cdef Py_ssize_t p = self._width, q = p + self._intercept, j, k
-        cdef const double* at = self._at
-        cdef double* row
-        cdef double total
-        if self._packer is None:
-            return None
-        row = scratch(p)
+        cdef Py_ssize_t p = self._width, k
+        cdef double* row = scratch(p + self._outputs)
         try:
-            if not self._packer._fill(x, row, self._raw):
-                return None
-            out = []
-            for k in range(self._outputs):
-                total = at[k * q + p] if self._intercept else 0.0
-                for j in range(p):
-                    total += at[k * q + j] * self._cut(j, row[j])
-                if not isfinite(total):
-                    return None
-                out.append(total)
-            return out
+            return [row[p + k] for k in range(self._outputs)] if self._predict(x, row, row + p) else None
         finally:
-            wipe(row, p)
+            wipe(row, p + self._outputs)
+
+    def probability(self, x, double variance):
+        """1/(1 + exp(-u)) of the moderated predictor u of one record; None as for `scores_of`, or for several outputs.
+
+        `x`: the record. `variance`: as for `probabilities`.
+        """
+        cdef Py_ssize_t p = self._width, j
+        cdef double square = self._intercept, inner
+        cdef double* row
+        if self._outputs > 1:
+            return None
+        row = scratch(p + 1)
+        try:
+            if not self._predict(x, row, row + p):
+                return None
+            if self._unit_table != NULL:
+                for j in range(p):
+                    inner = row[j] * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
+                    square += inner * inner
+            return moderated(row[p], square, variance)
+        finally:
+            wipe(row, p + 1)
 
     def scores(self, cnp.ndarray X not None):
         """The linear predictors (n, outputs) of rows; what overflows is the largest or the least number, or 0.

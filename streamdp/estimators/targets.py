@@ -96,9 +96,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         if (prediction := self.prediction) is None:
             return 0.0
         predictor = prediction.predictor
-        if predictor is None or (score := predictor.score(x)) is None:
-            score = prediction.of_record(x)[0]
-        return float(self._decided(np.array([[score]]))[0])
+        scores = None if predictor is None else predictor.scores_of(x)
+        (score,) = scores or prediction.of_record(x)
+        if self._cut is not None:
+            score = min(max(score, self._cut[0]), self._cut[1])
+        return float(np.exp(score)) if self._of_log else score
 
     def predict_many(self, X: Any) -> Any:
         """Return the predictions for the rows of a frame, in its form.
@@ -197,9 +199,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         if (prediction := self.prediction) is None:
             return self.labels[0]
         predictor = prediction.predictor
-        if predictor is not None and (score := predictor.score(x)) is not None:
-            return self.labels[score > 0]
-        scores = prediction.of_record(x)
+        scores = (None if predictor is None else predictor.scores_of(x)) or prediction.of_record(x)
         return self.labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
