@@ -75,6 +75,7 @@ def exported_model(model: Model | Estimator) -> dict[str, Any]:
     if classes is not None and not all(isinstance(label, str | bool | int) for label in classes):
         raise ConfigError("export: expected classes that are texts, whole numbers or truth values")
     weights, intercepts = estimator.linear()
+    assert estimator.prediction is not None
     labels = [None] if len(weights) == 1 else classes
     assert labels is not None
     inputs, columns = _of_names(estimator.feature_names) if schema is None else _of_schema(schema)
