@@ -85,7 +85,8 @@ class FeatureConfig(DescribedConfig):
 
     It has one of bounds, categories, bins, cyclic, hash, text and product. It may have `label`, `unit` and `help`.
 
-    - `bounds`: the public bounds (low, high) of a number. Values outside are clipped to them.
+    - `bounds`: the public bounds (low, high) of a number. Values outside are clipped to them. `private`: none are
+      known, and a window finds a range for 5 % of its mu^2 (`trust: window` only).
     - `categories`: the public categories of a text.
     - `transform`: what is learned of a number with bounds: `log`, `asinh`, or a mapping: `asinh: SCALE` is asinh(value
       / SCALE), `power: EXPONENT` is value^EXPONENT.
@@ -109,7 +110,7 @@ class FeatureConfig(DescribedConfig):
     - `other`: whether texts that are not declared are one category of their own. Otherwise their records are left out.
     """
 
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[float, float] | Literal["private"] | None = None
     categories: list[Category] | None = None
     transform: Literal["log", "asinh"] | dict[Literal["asinh", "power"], float] | None = None
     knots: list[float] | None = Field(default=None, min_length=1)
@@ -130,7 +131,8 @@ class FeatureConfig(DescribedConfig):
     def plain(self) -> Any:
         """What is declared of the values: bounds or a list of categories if that is all, otherwise a mapping."""
         given = self.model_dump(exclude_none=True)
-        return next(iter(given.values())) if given.keys() in ({"bounds"}, {"categories"}) else given
+        alone = given.keys() in ({"bounds"}, {"categories"}) and not isinstance(self.bounds, str)
+        return next(iter(given.values())) if alone else given
 
 
 def _form(declared: Any) -> str:

@@ -43,6 +43,11 @@ _KEYS = frozenset(_KINDS) | {
 _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 
 
+PRIVATE = "private"
+FURTHEST = 2.0**30
+"""Numbers with the bounds `PRIVATE` are clipped to this size, and have a resolution of 2^-22."""
+
+
 def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
     """Return public bounds: two finite numbers, the lower one first. Raises `SchemaError`, with the name, otherwise."""
     try:
@@ -233,8 +238,11 @@ def _hashed(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, 
 def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
     bounds, baseline = (-math.inf, math.inf), None
     if "bounds" in declared:
-        bounds = declared_bounds(name, declared["bounds"])
-        pieces = number_pieces(name, bounds, declared)
+        unknown = declared["bounds"] == PRIVATE
+        if unknown and declared.keys() & {"transform", "knots", "typical"}:
+            raise SchemaError(f"{name!r}: transform, knots and typical need public bounds")
+        bounds = declared_bounds(name, (-FURTHEST, FURTHEST) if unknown else declared["bounds"])
+        pieces = tuple(piece._replace(private=unknown) for piece in number_pieces(name, bounds, declared))
     elif "bins" in declared:
         pieces, baseline = bin_pieces(name, declared["bins"]), f"{name} below {declared['bins'][0]:g}"
     else:

@@ -40,6 +40,7 @@ class Schema:
 
     * A numeric feature with the bounds (low, high) is clipped to them and scaled to [-1, 1]. It keeps its name. With
       {"bounds": (low, high), "typical": (centre, spread)} an estimator that scales columns knows where to begin.
+      {"bounds": "private"}: the operator of a window finds them, for a share of its budget.
     * A categorical feature with the list (a, b, c) becomes the 0/1 columns `name=b` and `name=c`. The first category is
       the base level and has no column: with a column for each category, the columns would add up to the intercept, and
       no stream could identify the weights.

@@ -61,6 +61,7 @@ class Piece(NamedTuple):
     unit: float = 1.0
     numeric: bool = False  # a number that estimators may scale, and not an indicator or a share of one
     own: bool = False  # what a group has of its own
+    private: bool = False  # a number whose bounds are not declared
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Return the column of values (n,): numbers, codes of categories or buckets, or bytes (n, length)."""
@@ -195,6 +196,7 @@ def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequ
             at,
             unit=math.prod(piece.unit for piece in of),
             numeric=any(piece.numeric for piece in of),
+            private=any(piece.private for piece in of),
         )
         for at, of in found
     ]

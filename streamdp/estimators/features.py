@@ -190,6 +190,7 @@ class SchemaFeatures(Features):
             typical,
             declared=True,
             own=tuple(j for j, piece in enumerate(pieces) if piece.own),
+            private=tuple(j for j, piece in enumerate(pieces) if piece.private),
         )
 
     @cached_property

@@ -139,6 +139,10 @@ class Learner(ABC):
     def begin(self, columns: Columns) -> None:
         """Begin with nothing learned."""
 
+    def finds_bounds(self) -> bool:
+        """Whether it finds the bounds of its `Columns.private`; there are some."""
+        return False
+
     def estimate(self, side: SideStatistics) -> None:
         """Estimate `side` statistics of the rows, too."""
         self.side = side

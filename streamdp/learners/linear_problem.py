@@ -23,7 +23,8 @@ class Columns:
     `origin`, `unit`: (p,): a column is (value - origin) / unit. `numeric`: (p,): which columns are numbers with
     declared bounds, so that they lie in [-1, 1]. `typical`: the declared typical centre and spread of columns, by
     index, in units of the column. `own`: the indices of the columns of what a group has of its own, beside what all
-    groups share. `declared`: whether there is a public schema. If not, columns are numbers as they come.
+    groups share. `private`: those of numbers whose bounds are not declared. `declared`: whether there is a public
+    schema. If not, columns are numbers as they come.
     """
 
     origin: np.ndarray
@@ -32,6 +33,7 @@ class Columns:
     typical: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     declared: bool = False
     own: tuple[int, ...] = ()
+    private: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.origin)

@@ -177,8 +177,17 @@ class Windows(Collector):
         bounded = np.append(columns.numeric, problem.target is not None)
         usual, steps = "private" if free else "declared", {'method="newton"': free}
         found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})
-        scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns))
+        scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns), columns.private)
         return None if found == "none" else problem.target, scales
+
+    def finds_bounds(self) -> bool:
+        """See `Learner.finds_bounds`: of all columns that are scaled."""
+        return self.columns is not None and set(self.columns.private) <= set(self.scales.columns.tolist())
+
+    @property
+    def bounds_from(self) -> int | None:
+        """From about how many users on a window finds all bounds that are not declared; None: all are."""
+        return self.scales.bounds_from(self._task(int(self.plan.window)))
 
     @property
     def units(self) -> Units:

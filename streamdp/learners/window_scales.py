@@ -7,7 +7,7 @@ mu^2 of a window, and the method spends the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,20 @@ from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError, TooFewUsersError
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
+from streamdp.privacy.mechanisms import Gaussian
 from streamdp.scaling.units import Units
-from streamdp.scaling.window_moments import SHARE, noise_of, useful, zoom
+from streamdp.scaling.window_moments import (
+    LEAST,
+    LEAST_PRIVATE,
+    SHARE,
+    SIZES,
+    noise_of,
+    noise_of_sizes,
+    sizes_of,
+    useful,
+    users_for_sizes,
+    zoom,
+)
 from streamdp.windows.records import WindowUsers
 from streamdp.windows.task import Task
 
@@ -26,11 +38,13 @@ from streamdp.windows.task import Task
 class Scales:
     """The columns that are centred and scaled. Their centres and scales, a table (2, k), are in the learner's state.
 
-    `columns`: (k,) ascending indices; p is the target. `p`: the number of features.
+    `columns`: (k,) ascending indices; p is the target. `p`: the number of features. `private`: the indices of columns
+    whose bounds are not declared.
     """
 
-    def __init__(self, columns: np.ndarray, p: int) -> None:
+    def __init__(self, columns: np.ndarray, p: int, private: Sequence[int] = ()) -> None:
         self.columns = columns
+        self._private = np.isin(columns, list(private))
         self._inputs = int(np.count_nonzero(columns < p))
 
     def __len__(self) -> int:
@@ -64,10 +78,25 @@ class Scales:
         if not len(self):
             return []
         state = "are final" if final.all() else "may still change"
+        private = int(np.count_nonzero(self._private))
         return [
             f"the centres and scales of {len(self)} columns {state}; a window that looks for them spends "
-            f"{SHARE:.0%} of its mu^2 on them"
+            f"{SHARE:.0%} of its mu^2 on them",
+            *(
+                [f"{private} columns have no declared bounds; a window that looks for them spends {SIZES:.0%} more"]
+                if private
+                else []
+            ),
         ]
+
+    def bounds_from(self, task: Task) -> int | None:
+        """From about how many users of a window on the bounds of all columns without any are found; None: all have."""
+        private = int(np.count_nonzero(self._private))
+        return math.ceil(users_for_sizes(self._noise_of_sizes(private, task), private)) if private else None
+
+    def _noise_of_sizes(self, columns: int, task: Task) -> Gaussian:
+        mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)
+        return noise_of_sizes(columns, task.users, task.items, mu * math.sqrt(SIZES))
 
     def search(
         self,
@@ -86,14 +115,23 @@ class Scales:
         """
         mu = GaussianDP.from_approx(task.budget).mu * (1 - 1e-9)  # what is left is converted and back
         asked = np.flatnonzero(final == 0)
-        noise = noise_of(len(asked), task.users, task.items, mu * math.sqrt(SHARE))
-        if not useful(noise, len(asked), task.users):
+        unknown = asked[self._private[asked] & (table[1, asked] == 1)]
+        sizes = None
+        if unknown.size:
+            sizes = self._noise_of_sizes(len(unknown), task)
+            if users_for_sizes(sizes, len(unknown)) >= task.users:  # these wait for a larger window
+                asked, unknown, sizes = np.setdiff1d(asked, unknown), unknown[:0], None
+        noise = noise_of(max(len(asked), 1), task.users, task.items, mu * math.sqrt(SHARE))
+        if not (asked.size and useful(noise, len(asked), task.users)):
             return None
-        rest = GaussianDP(mu * math.sqrt(1 - SHARE)).to_approx(task.budget.delta)
+        rest = GaussianDP(mu * math.sqrt(1 - SHARE - SIZES * (sizes is not None))).to_approx(task.budget.delta)
         try:
             planned = plan(replace(task, budget=rest))
         except TooFewUsersError:
             return None
         table, final = table.copy(), final.copy()
-        table[:, asked], final[asked] = zoom(users, self.columns[asked], table[:, asked], task.users, noise, rng)
+        if sizes is not None:
+            table[1, unknown] = sizes_of(users, self.columns[unknown], task.users, sizes, rng)
+        least = np.where(self._private[asked], LEAST_PRIVATE, LEAST)
+        table[:, asked], final[asked] = zoom(users, self.columns[asked], table[:, asked], task.users, noise, rng, least)
         return planned, table, final

@@ -6,6 +6,8 @@ final, and costs nothing more, as soon as it follows from a variance that stands
 round of a window. It must not be looked for again then: of a column with rare large values, such as a rare flag, the
 clipped values have an ever smaller variance.
 
+A column whose bounds are not declared first gets a scale from noisy counts of the sizes of its values.
+
 Claim: all rounds of a window together are mu-GDP for the given mu. Proof: docs/proofs/windowed.md.
 """
 
@@ -24,7 +26,13 @@ SHARE = 0.1  # of mu^2 of a window, for scaling
 ROUNDS = 4
 WIDTH = 2.0
 """The deviations in a scale."""
-_FULL, _LEAST, _KNOWN = 0.5, 2.0**-20, 3.5
+_FULL, _KNOWN = 0.5, 3.5
+LEAST, LEAST_PRIVATE = 2.0**-20, 2.0**-80
+"""The least scale, in the bounds that are declared and of a column without them."""
+SIZES = 0.05
+"""Of mu^2 of a window, for the sizes of columns whose bounds are not declared."""
+CELLS = 52
+_BEYOND, _CLEAR, _TOLD = 0.01, 2.0, 0.1
 
 
 class WindowColumns(Protocol):
@@ -35,6 +43,38 @@ class WindowColumns(Protocol):
 
         `columns` (k,) are indices, `table` (2, k) has m and s. The sums are not private: overwrite them after use.
         """
+
+    def sizes(self, columns: np.ndarray, grid: float) -> np.ndarray:
+        """The sums (k CELLS,) over users of the shares of their values x with 2^-(c + 1) <= |x| < 2^-c, for c from 0.
+
+        The first cell has larger values, too, and the last one smaller ones. Rounding and privacy are as of `moments`.
+        """
+
+
+def noise_of_sizes(columns: int, users: int, items: int, mu: float) -> Gaussian:
+    """The noise on the sums `WindowColumns.sizes` of k columns of n users with at most this many items, for `mu`."""
+    sensitivity = math.sqrt(2 * columns) * (1 + items * 2.0**-52)
+    return Gaussian(GaussianDP(mu * (1 - 1e-12)), (math.sqrt(columns) + sensitivity) * users, sensitivity)
+
+
+def users_for_sizes(noise: Gaussian, columns: int) -> float:
+    """Beside how many users the noise on how many values of k columns are beyond a size is small."""
+    return 3 * math.sqrt(CELLS) * float(noise.rows(columns * CELLS)[0, 0]) / _TOLD
+
+
+def sizes_of(
+    users: WindowColumns, columns: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
+) -> np.ndarray:
+    """Return scales (k,) of columns (k,): powers of 2, beyond which are about one in a hundred of n users, or noise."""
+    deviation, grid = noise.rows(len(columns) * CELLS)[0, :2].tolist()
+    total = users.sizes(columns, grid)
+    try:
+        counts = noise.randomize(total, rng).reshape(len(columns), CELLS)
+    finally:
+        total[:] = 0.0
+    beyond = np.cumsum(counts, axis=1)  # of column j, those of at least 2^-(c + 1)
+    few = beyond <= _BEYOND * n + _CLEAR * deviation * np.sqrt(np.arange(1, CELLS + 1))
+    return 2.0 ** -np.cumprod(few, axis=1).sum(axis=1)
 
 
 def noise_of(columns: int, users: int, items: int, mu: float) -> Gaussian:
@@ -54,13 +94,21 @@ def useful(noise: Gaussian, columns: int, users: int) -> bool:
 
 
 def zoom(
-    users: WindowColumns, columns: np.ndarray, table: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
+    users: WindowColumns,
+    columns: np.ndarray,
+    table: np.ndarray,
+    n: int,
+    noise: Gaussian,
+    rng: Entropy | SeededEntropy,
+    least: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new centres and scales (2, k) after all rounds, and the mask (k,) of the columns whose are final.
 
-    `columns` (k,) are indices, `table` (2, k) has their centres and scales, unchanged, and n is the number of users.
+    `columns` (k,) are indices, `table` (2, k) has their centres and scales, unchanged, n is the number of users, and
+    `least` (k,) are the least scales, by default `LEAST`.
     """
     table, k = table.copy(), len(columns)
+    least = np.full(k, LEAST) if least is None else least
     final = np.zeros(k, dtype=bool)
     grid, deviation = float(noise.rows(2 * k)[0, 1]), _deviation(noise, k, n)
     for last in (False,) * (ROUNDS - 1) + (True,):
@@ -73,7 +121,7 @@ def zoom(
         for j in np.flatnonzero(~final):
             variance = float(squares[j] - means[j] ** 2)
             factor = _factor(variance, deviation)
-            stays = factor >= _FULL or table[1, j] <= _LEAST
+            stays = factor >= _FULL or table[1, j] <= least[j]
             known = variance >= _KNOWN * deviation * math.sqrt(1 + 4 * float(means[j]) ** 2)
             final[j] = known or (stays and last)
             if not stays:

@@ -256,6 +256,10 @@ class ClusterUsers:
         """As `window_moments.WindowColumns.moments`."""
         return self._sum("moments", columns, table, grid)
 
+    def sizes(self, columns: np.ndarray, grid: float) -> np.ndarray:
+        """As `window_moments.WindowColumns.sizes`."""
+        return self._sum("sizes", columns, grid)
+
     def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
         """As `WindowUsers.rescale`: executors scale their copies, for each question anew."""
         self._scaled = columns.copy(), table.copy()

@@ -11,7 +11,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
 from streamdp.scaling.units import FAR
-from streamdp.scaling.window_moments import WIDTH, WindowColumns
+from streamdp.scaling.window_moments import CELLS, WIDTH, WindowColumns
 from streamdp.windows.task import CHUNK, Users
 
 
@@ -113,6 +113,22 @@ class WindowRecords:
                 place *= place
         place[:] = 0.0
         return total
+
+    def sizes(self, columns: np.ndarray, grid: float) -> np.ndarray:
+        """As `window_moments.WindowColumns.sizes`."""
+        total = np.zeros((len(columns), CELLS))
+        sizes = np.diff(self._starts)
+        for j, column in enumerate(columns):
+            values = self._column(column)
+            cell = np.where(values == 0, CELLS, np.clip(-np.frexp(values)[1], 0, CELLS - 1))
+            cell = np.minimum(cell, CELLS - 1)
+            for c in np.unique(cell).tolist():
+                averages = np.add.reduceat((cell == c).astype(float), self._starts[:-1]) / sizes
+                np.rint(averages / grid, out=averages)
+                total[j, c] = averages.sum() * grid
+                averages[:] = 0.0
+            cell[:] = 0
+        return total.ravel()
 
     def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
         """As `WindowUsers.rescale`, in place."""

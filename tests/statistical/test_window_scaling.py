@@ -14,7 +14,17 @@ from streamdp import ApproxDP, GaussianDP, Huber, L2Ball, WindowedClassifier, Wi
 from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms import Gaussian
-from streamdp.scaling.window_moments import ROUNDS, SHARE, noise_of, useful, zoom
+from streamdp.scaling.window_moments import (
+    CELLS,
+    ROUNDS,
+    SHARE,
+    SIZES,
+    noise_of,
+    noise_of_sizes,
+    sizes_of,
+    useful,
+    zoom,
+)
 from streamdp.windows.records import WindowRecords
 from tests.support.audit import mu_lower_bound
 from tests.support.states import give_words
@@ -77,7 +87,7 @@ def test_the_sums_are_those_of_averages_of_moments() -> None:
         expected = [sum(part.mean() for part in np.split(moment, [2, 6])) for moment in (a, a * a)]
         np.testing.assert_allclose(users.moments(np.array([column]), frame, 2.0**-40), expected, atol=1e-10)
     users.rescale(np.array([1, 2]), np.repeat(frame, 2, axis=1))
-    np.testing.assert_allclose(users._X, np.column_stack([X[:, 0], (X[:, 1] - 0.1) / 0.4]))
+    np.testing.assert_allclose(users._X, np.column_stack([X[:, 0], np.clip((X[:, 1] - 0.1) / 0.4, -2, 2)]))
     np.testing.assert_allclose(users._y, (y - 0.1) / 0.4)
 
 
@@ -105,6 +115,63 @@ def test_the_rounds_have_this_noise_and_an_attack_finds_no_more(monkeypatch: pyt
         fits = min(chi2.cdf(silent, degrees), chi2.sf(silent, degrees)) > 1e-8
         assert fits == (used is noise)
     assert 0.6 * MU < bounds[0] <= MU < bounds[1]
+
+
+def test_a_user_moves_counts_of_sizes_by_no_more_than_the_noise_covers() -> None:
+    rng, sensitivity = np.random.default_rng(5), noise_of_sizes(2, 1, 5, MU).sensitivity or 0.0
+
+    def total(rows: np.ndarray) -> np.ndarray:
+        return records(rows.copy(), [len(rows)]).sizes(np.array([0, 1]), 2.0**-40)
+
+    furthest = np.linalg.norm(total(np.full((3, 2), 0.7)) - total(np.full((2, 2), 1e-5)))
+    assert furthest == pytest.approx(2.0)
+    assert sensitivity == pytest.approx(2.0)
+    for _ in range(500):
+        one, other = (10 ** rng.uniform(-20, 0, (rng.integers(1, 6), 2)) * rng.integers(-1, 2, 2) for _ in range(2))
+        assert np.linalg.norm(total(one) - total(other)) <= sensitivity * (1 + 1e-9)
+        assert total(one).sum() == pytest.approx(2.0)
+
+
+def test_counts_of_sizes_are_those_of_powers_of_two() -> None:
+    x = np.array([[1.0], [-0.5], [0.49], [-0.25], [2.0**-51], [2.0**-60], [0.0]])
+    found = records(x, np.ones(7, dtype=int)).sizes(np.array([0]), 2.0**-40)
+    assert found[[0, 1, 50, CELLS - 1]].tolist() == [2, 2, 1, 2]
+
+
+def test_counts_of_sizes_have_this_noise_and_half_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chi-square at 1e-8, and an attack on one user, whose value moves from one cell to another."""
+    found, noise = heard(monkeypatch), noise_of_sizes(1, 1000, 1, MU)
+
+    def answers(used: Gaussian, value: float, seed: int) -> np.ndarray:
+        found.clear()
+        rng, users = SeededEntropy(seed), records(np.array([[value], [0.9]]), [1, 1])
+        for _ in range(RUNS):
+            sizes_of(users, np.array([0]), 1000, used, rng)
+        return np.array([answer for _, answer in found])
+
+    for used in (noise, replace(noise, budget=GaussianDP(2 * noise.budget.mu))):  # type: ignore[union-attr]
+        one, other = answers(used, 0.4, 1), answers(used, 0.1, 2)
+        bound = mu_lower_bound(*(part[:, 1] - part[:, 3] for part in (one, other)))
+        silent = float(np.sum((one[:, 5:] / (math.sqrt(2) / MU * 1.0005)) ** 2))
+        degrees = RUNS * (CELLS - 5)
+        fits = min(chi2.cdf(silent, degrees), chi2.sf(silent, degrees)) > 1e-8
+        assert (fits, bound <= MU) == (used is noise, used is noise)
+        assert bound > 0.6 * MU
+
+
+def test_a_window_that_finds_bounds_spends_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, rng = heard(monkeypatch), np.random.default_rng(3)
+    model = WindowedRegressor(
+        features={"a": {"bounds": "private"}, "b": (-1, 1)}, target=(-9, 9), window=20_000, items_per_user=1, seed=1
+    )
+    X = np.column_stack([rng.normal(500, 3, 20_000), rng.uniform(-1, 1, 20_000)])
+    model.learn_arrays(X, (X[:, 0] - 500) / 3 + X[:, 1])
+    whole = GaussianDP.from_approx(ApproxDP(1, 1e-6)).mu
+    mus = np.array([mu for mu, _ in found])
+    assert np.hypot.reduce(mus) <= whole
+    assert np.hypot.reduce(mus) > 0.999 * whole
+    assert mus[0] ** 2 == pytest.approx(SIZES * whole**2, rel=1e-6)
+    assert np.sum(mus[1 : ROUNDS + 1] ** 2) == pytest.approx(SHARE * whole**2, rel=1e-6)
 
 
 def test_a_rare_flag_keeps_the_scale_of_its_spread() -> None:
