@@ -127,7 +127,7 @@ class Definition(Settings):
     def _check_cap(self, spent: Budget) -> None:
         """Refuse a cap that cannot count what a record spends now, not at the first record."""
         if self.cap is not None:
-            from streamdp.ledger.filters import fits
+            from streamdp.ledger.caps import fits
 
             try:
                 admitted = fits(parse_cap(self.cap), spent)

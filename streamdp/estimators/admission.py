@@ -157,8 +157,7 @@ class Admission:
             joined = became == JOINED
             done, every = part.stop, bool(joined.all())
             if not every:
-                self.refused += int(np.count_nonzero(became == REFUSED))
-                self.left_out += int(np.count_nonzero(became == LEFT_OUT))
+                self.note(became)
             if isinstance(learner, Collector):
                 if joined.any() and spend is not self._counted:
                     self.count(learner, spend)
@@ -169,6 +168,11 @@ class Admission:
             if not every and learner.open is not None:
                 learner.end_full()  # a batch ends also if it has read enough records that are not in it
         return outcome if outcome.any() else None
+
+    def note(self, outcome: np.ndarray) -> None:
+        """Count the records that are not learned, by what became of each, (n,)."""
+        self.refused += int(np.count_nonzero(outcome == REFUSED))
+        self.left_out += int(np.count_nonzero(outcome == LEFT_OUT))
 
     def _learn(
         self,

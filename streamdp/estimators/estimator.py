@@ -588,31 +588,23 @@ class Estimator(river_base.Estimator):
             warn_if_many(self, self.n_seen + len(X))
         if not self.n_seen:
             warn_if_far(self, X, y if self._has_open_target else None)
-        allowed = np.ones(len(X), dtype=bool)
-        if amounts is not None and not self.learner.per_record_budgets:
-            allowed, amounts = self._admission.allowed(amounts), None
-        timely = self.learner.keeps(y) if self.learner.dated else None
-        kept = allowed.copy() if timely is None else allowed & timely
-        if kept.all():
-            return self._learn_allowed(X, y, amounts, subjects)
-        mine = None if subjects is None else [subjects[i] for i in np.flatnonzero(kept).tolist()]
-        outcome = np.where(allowed, LEFT_OUT, REFUSED)
-        learned = self._learn_allowed(X[kept], y[kept], None if amounts is None else amounts[kept], mine)
-        self.n_refused += int(np.count_nonzero(~allowed))
-        self.n_left_out += int(np.count_nonzero(allowed & ~kept))
-        outcome[kept] = JOINED if learned is None else learned
+        admission, learner, held_out = self._admission, self.learner, self.held_out
+        outcome = np.full(len(X), JOINED, dtype=np.uint8)
+        if learner.dated and (timely := learner.keeps(y)) is not None:
+            outcome[~timely] = LEFT_OUT
+        if amounts is not None and not learner.per_record_budgets:
+            outcome[~admission.allowed(amounts)], amounts = REFUSED, None
+        spend = admission.spend if amounts is None else admission.budget
+        if not outcome.any():
+            return admission.admit(learner, held_out, X, y, spend, amounts, subjects)
+        kept = np.flatnonzero(outcome == JOINED)
+        mine = None if subjects is None else [subjects[i] for i in kept.tolist()]
+        each = None if amounts is None else amounts[kept]
+        learned = admission.admit(learner, held_out, X[kept], y[kept], spend, each, mine)
+        admission.note(outcome)
+        if learned is not None:
+            outcome[kept] = learned
         return outcome
-
-    def _learn_allowed(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        amounts: np.ndarray | None,
-        subjects: Sequence[Subject | None] | None,
-    ) -> np.ndarray | None:
-        """Admit, count and learn clean rows whose budgets are allowed; return as `_learn_batch`."""
-        spend = self.record_budget if amounts is None else self._admission.budget
-        return self._admission.admit(self.learner, self.held_out, X, y, spend, amounts, subjects)
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
         """Raise `SchemaError` unless these are n clean records."""

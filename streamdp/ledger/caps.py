@@ -19,7 +19,9 @@ import scipy
 
 from streamdp.data.floats import floats
 from streamdp.errors import BudgetError, StoreMismatchError
-from streamdp.ledger.rows import APPROX, CAP, CAP_DELTA, GAUSSIAN, PURE, CapNumbers
+from streamdp.ledger.admission import all_fit
+from streamdp.ledger.periods import Cap, budgets_of
+from streamdp.ledger.rows import APPROX, CAP, CAP_DELTA, GAUSSIAN, PURE, RECORDS, ROW, CapNumbers
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, no_budget, parse_budget
 
 
@@ -121,3 +123,12 @@ def _pure_mu_squared(epsilons: np.ndarray) -> np.ndarray:
     exact = -2 * scipy.special.ndtri(scipy.special.expit(-epsilons))
     found: np.ndarray = np.where(epsilons < 1e-4, np.sqrt(np.pi / 2) * epsilons, exact) ** 2
     return found
+
+
+def fits(cap: Cap, spend: Budget) -> bool:
+    """Return whether the first record of a person fits a cap. Raises `BudgetError` for a kind that it cannot count."""
+    row, bounds = np.zeros((1, ROW)), budgets_of(cap)
+    row[:, :RECORDS] = spend_numbers(spend, None, 1)
+    for bound in bounds:
+        check_counts(bound, spend)
+    return all(all_fit(row, *cap_numbers(bound)) for bound in bounds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamdp.data.subjects import hash_people
 from streamdp.errors import StoreError
-from streamdp.ledger import filters
+from streamdp.ledger.admission import all_fit
 from streamdp.ledger.caps import cap_numbers
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, budgets_of
@@ -63,7 +63,7 @@ class Loan:
         slots = self._slots[places]
         before = self._cache.rows[slots]
         grown = np.all(rows[:, :CAP] >= before[:, :CAP]) and np.array_equal(rows[:, CAP:], before[:, CAP:])
-        if not grown or not filters.within(keys, rows, [cap_numbers(self._cap)]):
+        if not grown or not all_fit(rows, *cap_numbers(self._cap)):
             raise StoreError("spends came back that are over a cap or less than before: learn again")
         self._rows.replace(slots, rows)
         if len(rows):

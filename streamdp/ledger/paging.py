@@ -24,8 +24,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
-from streamdp.ledger import filters
-from streamdp.ledger.admission import admit_in_order
+from streamdp.ledger.admission import admit_in_order, all_fit
 from streamdp.ledger.caps import cap_numbers, check_kinds
 from streamdp.ledger.charged import CapHistory, with_caps
 from streamdp.ledger.charges import Charge, Charges, Owner, added, places_of
@@ -330,8 +329,13 @@ class PagedRows:
         self._after[:, :CAP] += added(self._rest.every, places, cache.n)
 
     def _check(self, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Compare rows with the caps, because charges were added to what others have written."""
-        if not filters.within(keys, rows, self._caps):
+        """Compare rows with the caps, because charges were added to what others have written.
+
+        Of two filters' caps, the second is for rows without a period.
+        """
+        total = period_of(keys) == 0
+        each = (rows,) if len(self._caps) == 1 else (rows[~total], rows[total])
+        if not all(all_fit(mine, *cap) for mine, cap in zip(each, self._caps, strict=True)):
             raise _conflict()
 
     def _write(self, connection: Connection, due: list[Charge]) -> bool:

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from streamdp import ApproxDP, GaussianDP, Ledger, PureDP
 from streamdp.errors import BudgetError
-from streamdp.ledger.filters import fits
+from streamdp.ledger.caps import fits
 from streamdp.ledger.periods import parse_cap
 from streamdp.privacy.guarantees import gdp_delta, parse_budget
 
