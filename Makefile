@@ -60,7 +60,7 @@ test: programs $(SPARK)
 coverage: programs $(SPARK)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign and not no_cover' --cov --cov-report=term:skip-covered
 
-# Lines and files by room, depth, private access, circles, arrows up.
+# Lines and files by room, depth, private access.
 structure: $(STAMP)
 	$(BIN)/python -m tests.support.structure
 

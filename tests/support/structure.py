@@ -1,4 +1,4 @@
-"""The figures of the library's structure, by `make structure`: sizes, depth, private access, circles, arrows up."""
+"""The figures of the library's structure, by `make structure`: sizes, depth and private access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tests.support.paths import ROOT
 
 ENDINGS = (".py", ".pyx", ".pxd", ".pyi")
 ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-OPEN = ("streamdp", "streamdp.__main__")  # the version and the names that users import: on no floor
 FLOORS = [layer.split(" | ") for layer in ROOMS["contracts"][0]["layers"]][::-1]
 
 
@@ -64,30 +63,6 @@ def members(kind: type) -> tuple[int, int]:
     return len(named), len(vars(kind()))
 
 
-def imports() -> tuple[int, int]:
-    """The circles of modules, also by imports in functions, and the imports of higher floors; both without types."""
-    import grimp
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    graph = grimp.build_graph("streamdp", "connectors", exclude_type_checking_imports=True)
-    modules = sorted(graph.modules)
-    place = {module: i for i, module in enumerate(modules)}
-    floor = {f"streamdp.{room}": i for i, layer in enumerate(FLOORS) for room in layer}
-    pairs = [(a, b) for a in modules for b in graph.find_modules_directly_imported_by(a)]
-    at = [[place[a] for a, _ in pairs], [place[b] for _, b in pairs]]
-    matrix = coo_array(([1] * len(pairs), at), shape=(len(modules), len(modules)))
-    _, labels = connected_components(matrix, connection="strong")
-    up = [(a, b) for a, b in pairs if a not in OPEN and b not in OPEN and _floor(a, floor) < _floor(b, floor)]
-    return sum(1 for size in Counter(labels.tolist()).values() if size > 1), len(up)
-
-
-def _floor(module: str, floor: dict[str, int]) -> int:
-    """The floor of a module's room; those that users import by name are above all, and connectors beside config."""
-    room = ".".join(module.split(".")[:2])
-    return floor.get(room, floor["streamdp.data"] if module.startswith("connectors") else len(floor))
-
-
 def main() -> None:
     """Print the table."""
     import streamdp
@@ -98,7 +73,6 @@ def main() -> None:
     largest = max((kind for kind in estimators if kind.__name__ != "Statistics"), key=members)
     rooms, library, tests = by_room(), private("streamdp", "connectors"), private("tests")
     reached = reaches("tests")
-    circles, up = imports()
     for room, (size, files) in rooms.items():
         print(f"{room:28}{size:7,} lines {files:4} files")
     methods, attributes = members(largest)
@@ -115,8 +89,6 @@ def main() -> None:
         "lines of the library that read private attributes of others": library.total(),
         "lines of tests that touch private attributes": tests.total(),
         "lines of tests that reach into the learner of an estimator": reached.total(),
-        "circles of modules": circles,
-        "imports of higher floors": up,
     }.items():
         print(f"{what:62}{number:7,}")
 

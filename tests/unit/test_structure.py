@@ -14,7 +14,7 @@ import streamdp
 from streamdp import learners
 from streamdp.estimators.estimator import Estimator
 from streamdp.learners.learner import Learner
-from tests.support.structure import imports, ours, private, reaches
+from tests.support.structure import ours, private, reaches
 
 PUBLIC = [value for name in streamdp.__all__ if isinstance(value := getattr(streamdp, name), type)]
 ESTIMATORS = [kind for kind in PUBLIC if issubclass(kind, Estimator)]
@@ -69,10 +69,6 @@ def test_learners_know_no_names_no_records_and_no_ledger() -> None:
         for node in tree.body:
             if isinstance(node, ast.ImportFrom) and node.module:
                 assert not node.module.startswith(("river", "streamdp.ledger", "streamdp.store", "streamdp.estimators"))
-
-
-def test_modules_have_no_circles_and_import_from_lower_floors() -> None:
-    assert imports() == (0, 0)
 
 
 def test_private_attributes_are_read_in_their_class() -> None:
