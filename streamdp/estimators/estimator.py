@@ -56,7 +56,7 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.side_statistics import SideStatistics, divided
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
-from streamdp.optim.losses import LOSSES, Huber, Loss, loss_for
+from streamdp.optim.losses import LOSSES, Loss, loss_for
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
@@ -908,7 +908,7 @@ class Estimator(river_base.Estimator):
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
     def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
-        if isinstance(self.learner.problem.loss, Huber):
+        if self.learner.problem.loss.least_scale is not None:
             names = [*names, "(error spread)"]
         return dict(zip(names, theta.tolist(), strict=True))
 

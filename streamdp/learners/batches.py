@@ -348,7 +348,7 @@ class Batches(Learner):
     @property
     def range_of_scale(self) -> tuple[float, float]:
         low, _ = super().range_of_scale
-        return low, self.region.highest_scale if isinstance(self.problem.loss, Huber) else math.inf
+        return low, math.inf if self.problem.loss.least_scale is None else self.region.highest_scale
 
     @property
     def pools(self) -> bool:

@@ -17,7 +17,6 @@ import numpy as np
 from streamdp.errors import BudgetError, NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
-from streamdp.optim.losses import Huber
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.release import READS, Prepared, Release
@@ -288,9 +287,9 @@ class Learner(ABC):
 
     @property
     def range_of_scale(self) -> tuple[float, float]:
-        """Between which numbers the scale of Huber's loss is in `point`, by its smallest one and the domain."""
-        loss = self.problem.loss
-        return (loss.sigma_min, math.inf) if isinstance(loss, Huber) else (-math.inf, math.inf)
+        """Between which numbers the scale of the loss is in `point`, by its smallest one and the domain."""
+        least = self.problem.loss.least_scale
+        return -math.inf if least is None else least, math.inf
 
     def limits_around(self, answer: np.ndarray, limits: np.ndarray, shown: np.ndarray) -> np.ndarray:
         """The limits (d, 2) of the parameters that are `shown` (d,), from those around an `answer` (d,)."""

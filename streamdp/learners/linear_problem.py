@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.domains import Box, Domain, L2Ball
-from streamdp.optim.losses import Huber, Loss, Softmax, Squared
+from streamdp.optim.losses import Loss, Softmax, Squared
 from streamdp.optim.losses.claims import check_claims
 from streamdp.scaling.units import Units
 
@@ -96,8 +96,8 @@ class LinearProblem:
             spec[k.DOMAIN], spec[k.RADIUS] = k.BALL, self.domain.radius
         elif isinstance(self.domain, Box):
             box[0], box[1] = self.domain.low, self.domain.high
-        if isinstance(self.loss, Huber):
-            box[:, -1] = self.loss.sigma_min, np.inf
+        if (least := self.loss.least_scale) is not None:
+            box[:, -1] = least, np.inf
         return spec, box
 
     def curvature(self, p: int) -> float:
@@ -106,8 +106,8 @@ class LinearProblem:
         return self.loss.expected_curvature * weight
 
     def free(self, theta: np.ndarray) -> np.ndarray:
-        """The part of theta (d,) that the domain is about: all but Huber's scale."""
-        return theta[:-1] if isinstance(self.loss, Huber) else theta
+        """The part of theta (d,) that the domain is about: all but the scale of the loss."""
+        return theta if self.loss.least_scale is None else theta[:-1]
 
     def check_theta(self, theta: np.ndarray, p: int) -> None:
         """Raise `ConfigError` for a theta (d,) of p columns outside the domain."""

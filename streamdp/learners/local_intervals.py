@@ -12,7 +12,7 @@ import numpy as np
 from streamdp.errors import ConfigError, NotAvailableError, is_number
 from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import follow, loops
-from streamdp.optim.losses import Huber, Logistic, Softmax, without_shift
+from streamdp.optim.losses import Logistic, Softmax, without_shift
 from streamdp.privacy import samplers
 from streamdp.reading.intervals import UNPAIRED, path_intervals, records_to_settle
 from streamdp.scaling import pair_bits
@@ -107,7 +107,7 @@ def _expected_times(learner: LocalReports, theta: np.ndarray) -> float:
     """How many relaxation times the clock of steps eta i^-alpha has, for the curvature that the loss expects."""
     problem, steps = learner.problem, learner.steps
     curvature = problem.curvature(learner.p)
-    if isinstance(problem.loss, Huber):
+    if problem.loss.least_scale is not None:
         curvature /= max(float(theta[-1]), 1e-6)
     return float(curvature * steps.eta * int(learner.seen[0]) ** (1 - steps.alpha) / (1 - steps.alpha))
 
@@ -134,6 +134,6 @@ def _signs(learner: LocalReports) -> np.ndarray:
     for start in range(0, d - p, p + problem.intercept):
         i, j = start + both.T
         signs[:, i, j] = signs[:, j, i] = arrays.units.pair_evidence[:, :2].T
-    if isinstance(problem.loss, Huber):
+    if problem.loss.least_scale is not None:
         signs[1, -1] = signs[1, :, -1] = UNPAIRED  # the scale, if residuals are symmetric
     return signs

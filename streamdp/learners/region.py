@@ -13,7 +13,7 @@ from streamdp.errors import ConfigError, is_number
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
-from streamdp.optim.losses import Huber, Loss
+from streamdp.optim.losses import Loss
 from streamdp.reading.doubts import ON_BORDER
 
 USUAL = L2Ball(5.0)
@@ -96,21 +96,20 @@ class Region:
 
     @property
     def highest_scale(self) -> float:
-        """The largest scale of Huber's loss."""
-        assert isinstance(self.problem.loss, Huber)
-        return max(_corner(self.problem.domain), 2 * self.problem.loss.sigma_min)
+        """The largest scale of a loss that estimates one."""
+        return max(_corner(self.problem.domain), 2 * (self.problem.loss.least_scale or 0.0))
 
     def project(self, theta: np.ndarray) -> np.ndarray:
         """The point (d,) of the domain that is nearest to a `theta`."""
-        loss, domain = self.problem.loss, self.problem.domain
-        if not isinstance(loss, Huber):
+        least, domain = self.problem.loss.least_scale, self.problem.domain
+        if least is None:
             return domain.project(theta)
-        scale = min(max(theta[-1], loss.sigma_min), self.highest_scale)
+        scale = min(max(theta[-1], least), self.highest_scale)
         return np.append(domain.project(theta[:-1]), scale)
 
     def reach(self, start: np.ndarray) -> float:
         """The largest distance of a point of the domain from the start (d,)."""
-        loss, domain, free = self.problem.loss, self.problem.domain, self.problem.free(start)
+        domain, free = self.problem.domain, self.problem.free(start)
         if isinstance(domain, RealSpace):
             return math.inf
         if isinstance(domain, L2Ball):
@@ -118,8 +117,8 @@ class Region:
         else:
             assert isinstance(domain, Box)
             square = float(np.sum(np.maximum(free - domain.low, domain.high - free) ** 2))
-        if isinstance(loss, Huber):
-            square += max(start[-1] - loss.sigma_min, self.highest_scale - start[-1]) ** 2
+        if (least := self.problem.loss.least_scale) is not None:
+            square += max(start[-1] - least, self.highest_scale - start[-1]) ** 2
         return math.sqrt(square)
 
     def on_border(self, theta: np.ndarray) -> bool:
@@ -136,7 +135,7 @@ class Region:
     def check_theta(self, theta: np.ndarray, p: int) -> None:
         """Raise `ConfigError` for a theta (d,) of p columns outside the domain."""
         self.problem.check_theta(theta, p)
-        if isinstance(self.problem.loss, Huber) and theta[-1] > self.highest_scale * (1 + 1e-9):
+        if self.problem.loss.least_scale is not None and theta[-1] > self.highest_scale * (1 + 1e-9):
             raise ConfigError(f"state: expected a scale of at most {self.highest_scale:g}, got {theta[-1]:g}")
 
     def caveats(self, theta: np.ndarray, units: str = "") -> list[str]:

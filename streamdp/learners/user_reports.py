@@ -30,7 +30,7 @@ from streamdp.optim.ac_sa import Problem
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.losses import Huber, first_theta, weighted_by_norm
+from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.planned import Planned
 from streamdp.optim.steps import expected_distance
 from streamdp.privacy.entropy import Entropy, SeededEntropy
@@ -204,7 +204,7 @@ class UserReports(Collector):
         far = expected_distance(self._d, bounded, classes)
         curvature = self.problem.curvature(self.p) / fine.bound if self.follows else 0.0
         numbers = information, fine.bound, loss.bound, min(far, reach)
-        return Reports(*numbers, classes, isinstance(loss, Huber), curvature)
+        return Reports(*numbers, classes, loss.least_scale is not None, curvature)
 
     @property
     def _spread(self) -> float:

@@ -32,7 +32,6 @@ from streamdp.learners.window_buffer import Gathering
 from streamdp.learners.window_scales import Scales
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
@@ -351,7 +350,7 @@ class Windows(Collector):
     @property
     def range_of_scale(self) -> tuple[float, float]:
         low, high = super().range_of_scale
-        if isinstance(self.problem.loss, Huber):
+        if self.problem.loss.least_scale is not None:
             high = self.region.highest_scale
         return low * self.units.scale, high * self.units.scale
 

@@ -73,6 +73,11 @@ class Loss:
     expected_curvature: ClassVar[float] = 1.0
     """The second derivative in the linear predictor that is expected, for a residual of spread 1."""
 
+    @property
+    def least_scale(self) -> float | None:
+        """The least spread of residuals, if the loss estimates it as the last number of theta; None: it does not."""
+        return None
+
     def __post_init__(self) -> None:
         if self.clip is not None and not (is_number(self.clip) and 0 < self.clip < math.inf):
             raise ConfigError(f"clip must be positive and finite, got {self.clip}")

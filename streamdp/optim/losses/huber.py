@@ -80,6 +80,10 @@ class Huber(Loss):
     expected_curvature = 0.82
     code = 1
 
+    @property
+    def least_scale(self) -> float:
+        return self.sigma_min
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (is_number(self.c) and 0 < self.c <= 2):
