@@ -42,7 +42,7 @@ class Slow(Store):
 
 @pytest.mark.parametrize("interrupts", [1, 2])
 def test_a_store_is_not_closed_while_a_call_uses_it(tmp_path: Path, interrupts: int) -> None:
-    store = Slow(tmp_path / "s.db")
+    store, before = Slow(tmp_path / "s.db"), set(threading.enumerate())  # threads of other tests may not have ended
     left = interrupts
 
     def wait(calls: Sequence[Future[Any]], timeout_s: float) -> None:
@@ -65,10 +65,10 @@ def test_a_store_is_not_closed_while_a_call_uses_it(tmp_path: Path, interrupts: 
     runner = Runner(MemorySource(records, ["a"]), LDPASGDRegressor(features=["a"]), store, wait=wait)
     with pytest.raises(Interrupted):
         runner.run()
-    thread = next((t for t in threading.enumerate() if t.name == "streamdp"), None)
+    mine = [thread for thread in threading.enumerate() if thread.name == "streamdp" and thread not in before]
     store.close()
     store.gate.set()
-    if thread is not None:
+    for thread in mine:
         thread.join(60)
     assert store.notes == (["left"] if interrupts > 1 else [])
     snapshot = AnyStore.snapshot(tmp_path / "s.db")
