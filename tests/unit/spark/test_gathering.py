@@ -121,6 +121,7 @@ def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None
         curvature, theta, grid = Curvature(Huber(), 3), np.array([0.1, 0.2, -0.1, 1.0]), 2.0**-20
         columns, frame = np.array([0, 1]), np.array([[0.1, 0.0], [0.5, 0.25]])
         np.testing.assert_allclose(theirs.moments(columns, frame, grid), ours.moments(columns, frame, grid), atol=1e-5)
+        np.testing.assert_allclose(theirs.sizes(columns, grid), ours.sizes(columns, grid), atol=1e-5)
         theirs.rescale(columns, frame)
         ours.rescale(columns, frame)
         found = theirs.curvatures(curvature, theta, grid)
