@@ -357,7 +357,7 @@ def test_a_kind_of_statistic_that_is_not_known_is_refused(monkeypatch: pytest.Mo
 
 
 def test_a_trust_that_is_not_known_divides_no_budget() -> None:
-    with pytest.raises(ConfigError, match=r"expected trust process, nobody or shuffler, .*got 'window'"):
+    with pytest.raises(BudgetError, match=r"expected trust process or shuffler, .*got 'window'"):
         divided(ApproxDP(1, 1e-6), 0.5, "window")
 
 
