@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import streamdp
+from benchmarks.paths import calls, figures, runs
 from streamdp import learners
 from streamdp.estimators.estimator import Estimator
 from streamdp.learners.learner import Learner
@@ -76,3 +77,12 @@ def test_private_attributes_are_read_in_their_class() -> None:
     assert private("streamdp", "connectors").total() <= 30
     assert private("tests").total() <= 120
     assert reaches("tests").total() <= 450
+
+
+@pytest.mark.no_cover  # it is a profiler itself
+@pytest.mark.filterwarnings("ignore")
+def test_one_record_with_a_subject_enters_few_calls_and_files() -> None:
+    found = {name: figures(calls(run, package)) for name, package, run in runs() if name.endswith("subject and ledger")}
+    assert len(found) == 8
+    for name, (n, files, _, climbs) in found.items():
+        assert (n <= 30, files <= 10, climbs <= 3) == (True, True, True), name

@@ -42,6 +42,11 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
+def short_way_of(model: Any) -> Any:
+    """What learns plain records in one call; None: nothing."""
+    return model.learner.fast
+
+
 def records(name: str, model: Any) -> list[tuple[dict[str, Any], Any]]:
     """Mostly plain records; some are not: a name too few or too many, whole and numpy numbers."""
     rng, made = random.Random(0), []
@@ -71,11 +76,11 @@ def test_both_ways_learn_the_same(name: str) -> None:
     for x, y in records(name, short):
         for model in (short, long):
             model.learn_one(x, y)
-        used += short.learner.fast is not None
+        used += short_way_of(short) is not None
         assert (short.n_seen, short.at_boundary) == (long.n_seen, long.at_boundary)
         assert not buffer_of(short).any()
     assert used > N / 2
-    assert long.learner.fast is None
+    assert short_way_of(long) is None
     assert short.guarantee == long.guarantee
     for model in (short, long):
         model.close_batch()
@@ -88,7 +93,7 @@ def warmed(model: Any, n: int = 100) -> Any:
     """A model that learns plain records in one call."""
     for i in range(n):
         model.learn_one(dict.fromkeys(FEATURES, i / n), 0.5)
-    assert model.learner.fast is not None
+    assert short_way_of(model) is not None
     return model
 
 
@@ -98,7 +103,7 @@ PLAIN = (dict.fromkeys(FEATURES, 0.25), 0.5)
 def test_what_forgets_spends_ends_the_short_way() -> None:
     model = warmed(LDPASGDRegressor(features=FEATURES))
     model.load_state_dict(LDPASGDRegressor(features=FEATURES).state_dict())
-    assert model.learner.fast is None
+    assert short_way_of(model) is None
     assert not model.guarantee.budgets
     model.learn_one(*PLAIN)
     assert model.guarantee.budgets == (PureDP(1),)
@@ -139,14 +144,14 @@ def test_records_that_may_answer_take_the_long_way() -> None:
     model = LDPASGDRegressor(features=FEATURES, validation={"share": 0.5, "bound": 1.0})
     for _ in range(100):
         model.learn_one(*PLAIN)
-    assert model.learner.fast is None
+    assert short_way_of(model) is None
     assert model.quality is not None
 
 
 def test_a_copy_has_a_short_way_of_its_own() -> None:
     model = warmed(LDPASGDRegressor(features=FEATURES, seed=1))
     other = model.clone(include_attributes=True)
-    assert other.learner.fast is None
+    assert short_way_of(other) is None
     before = model.theta
     warmed(other)
     assert (other.n_seen, model.n_seen) == (200, 100)
