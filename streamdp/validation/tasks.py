@@ -16,7 +16,7 @@ _GAIN, _DECAY = 0.15, 0.6
 PARTS = 16  # the intervals in which held-out numbers are counted, to find the constant
 _NARROW = 1e-290  # the least width of all of them
 REACH = 1.5  # the largest distance of the log-odds of a prediction from those of the constant that counts
-_NEAR, _SURE = 0.1, 0.02  # of the level of a quantile; of the expected excess of the constant's log loss
+_NEAR, _SURE = 0.1, (0.02, 0.03)  # of the level of a quantile; of the constant's expected excess, or of its log loss
 
 
 class Numbers:
@@ -166,8 +166,9 @@ class Classes:
         return float(np.sum(variances / (2 * self.shares(known))))
 
     def lacks(self, known: np.ndarray) -> float:
-        """See `Numbers.lacks`."""
-        return self.excess(known) / _SURE
+        """See `Numbers.lacks`; the constant of many classes has a large log loss, beside which more is little."""
+        q, (least, part) = self.shares(known), _SURE
+        return self.excess(known) / max(least, -part * float(q @ np.log(q)))
 
     def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
         """See `Numbers.group`: the classes."""

@@ -438,6 +438,14 @@ def test_cells_and_the_auc_are_unbiased_under_ldp() -> None:
     assert abs(found.value - true) < 0.015 + 5.2 * (found.high - found.value) / 1.96
 
 
+def test_the_constant_of_many_classes_is_known_by_its_log_loss() -> None:
+    """A tenth of 40,000 people in a window: with 30 classes they never knew it, and there was no verdict."""
+    for classes, enough in ((30, 1000), (2, 200)):
+        task = Probabilities(classes)
+        known = [task.counted(task.start(0, 1), np.full(classes, n / classes), n, 30.0) for n in (enough, enough // 4)]
+        assert task.lacks(known[0]) < 1 < task.lacks(known[1])
+
+
 def test_constants_come_from_the_first_sum() -> None:
     rng = np.random.default_rng(8)
     y = rng.exponential(1.0, 4000)
