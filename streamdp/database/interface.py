@@ -84,10 +84,11 @@ class Database(Protocol):
         """
 
     def check(self, connection: Connection) -> None:
-        """Let the database look for damage in its files, by a connection from `reading`.
+        """Let the database look for damage in its files, by a connection from `reading`. A server checks its own.
 
         Raises `StoreDamagedError` if it finds any.
         """
+        return
 
     def open_for_writing(self, form: Format) -> Connection:
         """Return a connection whose commits are on disk when they return."""
@@ -116,12 +117,14 @@ class Database(Protocol):
 
     def session(self, connection: Connection) -> Session | None:
         """Return the session of a connection from `open_for_writing`, inside a transaction; None if it has none."""
+        return None
 
     def end_session(self, connection: Connection, session: Session) -> None:
         """End another session, of an earlier connection of the caller, and what it holds, if it has not ended yet.
 
         A server may notice late that a connection was cut. The connection is as for `session`.
         """
+        return
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn the driver's errors into `StoreError` and its kinds."""

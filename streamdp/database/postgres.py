@@ -202,9 +202,6 @@ class PostgresNamespace(Database):
             self._check_version(connection, form)
             yield connection
 
-    def check(self, connection: Connection) -> None:
-        """See `Database.check`. Nothing to do: the server checks its own files."""
-
     def open_for_writing(self, form: Format) -> Connection:
         with self.errors():
             connection = self._engine.connect()

@@ -278,12 +278,6 @@ class SQLiteFile(Database):
         """See `Database.held`. The lock of a job in a file is not numbered."""
         return []
 
-    def session(self, connection: Connection) -> None:
-        """See `Database.session`. A file has none."""
-
-    def end_session(self, connection: Connection, session: object) -> None:
-        """See `Database.end_session`."""
-
     def errors(self) -> AbstractContextManager[None]:
         return store_errors(self.name)
 

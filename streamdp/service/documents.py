@@ -12,11 +12,18 @@ from streamdp.service.jobs import Job
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import weights
 from streamdp.serving.snapshots import Model
+from streamdp.store.snapshot import Counts
 
 
 def answer(value: Any) -> Response:
     """A JSON answer with a plain `value` that no cache keeps."""
     return Response(orjson.dumps(value), media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def shown(counts: Counts) -> dict[str, int]:
+    """The `counts` of records, as all calls and events name them."""
+    names = {"learned": counts.learned, "refused": counts.refused, "left_out": counts.left_out}
+    return names | {"dead": counts.dead_letters}
 
 
 def summary(job: Job) -> dict[str, Any]:
@@ -26,10 +33,7 @@ def summary(job: Job) -> dict[str, Any]:
         "job": job.name,
         "estimator": job.config.model.estimator,
         "version": snapshot.seq,
-        "learned": snapshot.counts.learned,
-        "refused": snapshot.counts.refused,
-        "left_out": snapshot.counts.left_out,
-        "dead": snapshot.counts.dead_letters,
+        **shown(snapshot.counts),
         "waiting": job.uncommitted,
         "trouble": job.trouble,
         "committed_at": snapshot.committed_at if snapshot.seq else None,

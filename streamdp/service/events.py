@@ -63,14 +63,7 @@ def _event(job: Job) -> bytes:
     """The last commit as an event. Several readers share it."""
     version, event = job.event
     if version != job.snapshot.seq or not event:
-        counts = job.snapshot.counts
-        document: dict[str, Any] = {
-            "version": job.snapshot.seq,
-            "learned": counts.learned,
-            "refused": counts.refused,
-            "left_out": counts.left_out,
-            "dead": counts.dead_letters,
-        }
+        document: dict[str, Any] = {"version": job.snapshot.seq} | documents.shown(job.snapshot.counts)
         if job.measures is not None:
             document["measure"] = job.measures
         document |= documents.shown_of_stream(job)

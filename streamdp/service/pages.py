@@ -152,10 +152,7 @@ def _history(job: Job) -> list[dict[str, Any]]:
     rows = []
     for commit in Store.history(job.config.store_path, HISTORY, job.name) if job.snapshot.seq else []:
         shards[commit.shard] = commit.counts
-        counts = counts_sum(shards.values())
-        row = {"learned": counts.learned, "refused": counts.refused, "left_out": counts.left_out}
-        row |= {"dead": counts.dead_letters}  # as in events
-        rows.append({"at": commit.committed_at} | row)
+        rows.append({"at": commit.committed_at} | documents.shown(counts_sum(shards.values())))
     return rows
 
 
