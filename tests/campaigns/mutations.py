@@ -39,7 +39,6 @@ AUDITS = "tests/statistical/test_audit.py"
 ESTIMATORS = "tests/unit/estimators/test_estimators.py"
 SPENDS = "tests/unit/estimators/test_spends.py"
 LDP_LOOPS = "streamdp/optim/local_learning.pyx"
-BASE = "streamdp/estimators/estimator.py"
 ADMISSION = "streamdp/estimators/admission.py"
 PAN, PAN_TESTS = "streamdp/learners/pan.py", "tests/unit/estimators/test_pan.py"
 GRID_SUM = "streamdp/privacy/grid_sum.py"
@@ -102,30 +101,30 @@ MUTATIONS = [
     ),
     Mutation(
         "a budget of a record is not in the guarantee",
-        BASE,
-        "learner.check(spend := own)",
-        "learner.check(own)",
+        ADMISSION,
+        "            learner.check(own)\n            return own\n",
+        "            learner.check(own)\n            return self.spend\n",
         ESTIMATORS,
     ),
     Mutation(
         "a record over the cap is learned",
         ADMISSION,
-        "            take(slice(0, n), fits)\n            return None if fits.all() else fits\n",
-        "            take(slice(0, n))\n            return None\n",
+        "            rows: Any = part if every else np.flatnonzero(joined) + part.start\n",
+        "            rows: Any = part\n",
         SPENDS,
     ),
     Mutation(
         "refused rows of a batch are learned",
         ADMISSION,
-        "            take(part, fits[part])\n",
-        "            take(part)\n",
+        "                learner.take(X[part], y[part], mine.people, joined)\n",
+        "                learner.take(X[part], y[part], mine.people, np.ones_like(joined))\n",
         PAN_TESTS,
     ),
     Mutation(
         "the least of the budgets of a batch is counted",
         ADMISSION,
-        "float(each.max())",
-        "float(each.min())",
+        "float(amounts.max())",
+        "float(amounts.min())",
         SPENDS,
     ),
     Mutation(
@@ -189,8 +188,8 @@ MUTATIONS = [
     Mutation(
         "a second record of a person is in a batch",
         RELEASE,
-        "                if n >= most:\n",
-        "                if False:\n",
+        "            elif most is not None and n >= most:\n",
+        "            elif False:\n",
         f"{ESTIMATORS} {PAN_TESTS}",
     ),
     Mutation(
@@ -311,8 +310,8 @@ MUTATIONS = [
     Mutation(
         "a person gives more records than agreed",
         RELEASE,
-        "        return self._together or (",
-        "        return (self._together and 2 * self._together) or (",
+        "        self.most = self._together or (",
+        "        self.most = (self._together and 2 * self._together) or (",
         WINDOWED_TESTS,
     ),
     # -- reports of devices
@@ -355,8 +354,8 @@ MUTATIONS = [
     Mutation(
         "a spend over the cap is admitted",
         "streamdp/ledger/ledger.py",
-        "            if admitted.any():\n",
-        "            admitted[:] = True\n            if admitted.any():\n",
+        "outcome[at] = np.where(self._rows.admit(mine.slots, terms), JOINED, REFUSED)\n",
+        "outcome[at] = np.where(self._rows.admit(mine.slots, terms), JOINED, JOINED)\n",
         "tests/unit/ledger/test_ledger.py",
     ),
     Mutation(
@@ -375,9 +374,9 @@ MUTATIONS = [
     ),
     Mutation(
         "names of subjects are hashed without the key",
-        "streamdp/ledger/subject_key.py",
-        'key=key, person=b"streamdp-subject").copy, []',
-        'person=b"streamdp-subject").copy, []',
+        "streamdp/data/subjects.py",
+        'key=key, person=b"streamdp-subject").copy',
+        'person=b"streamdp-subject").copy',
         "tests/unit/data/test_subjects.py tests/unit/ledger/test_ledger.py",
     ),
     Mutation(
