@@ -527,7 +527,8 @@ class Newton(Growing):
         """The state without the first blocks, `before` many, as after a change, a `new` one or not."""
         state, blocks = self.state, self.state.blocks.copy()
         change.forget(blocks, before)
-        kept = float(blocks[:, change.WEIGHT].sum() / state.blocks[:, change.WEIGHT].sum())
+        known, left = (float(those[:, change.WEIGHT].sum()) for those in (state.blocks, blocks))
+        kept = left / known if known else 0.0  # units that are new have no blocks yet
         share = kept + _PRIOR * (1 - kept)
         forgotten = replace(
             state,
