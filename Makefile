@@ -58,8 +58,10 @@ programs:
 # Workers share the processors, so each calculates in one thread.
 test coverage test-fast: export OPENBLAS_NUM_THREADS := 1
 
+# To rewrite asserts takes half of the time in which a fresh clone loads the tests: what failed runs again, and shows values.
 test: programs $(SPARK)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not campaign' --durations=10
+	$(BIN)/python -m pytest --assert=plain -n auto --dist worksteal -m 'not campaign' --durations=10 \
+	  || { $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m 'not campaign'; exit 1; }
 
 # The lines that the tests reach. Tests that interrupt or trace at any line cannot run under a tracer.
 coverage: programs $(SPARK)

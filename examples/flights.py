@@ -1,19 +1,20 @@
-"""The demo: two private models of 336,776 real departures, learned as a stream. Run with `make demo`.
+"""The demo: private models of 336,776 real departures, learned under each kind of trust. Run with `make demo`.
 
-January to November are the stream, in the order of the schedule; December is declared public and measures every commit.
-Each record brings its own epsilon (1, 2 or 4, fixed by the aircraft). The jobs are `late.yaml` and `delay.yaml` in this
-folder. Each is learned again with other noise, so that nobody takes one lucky or unlucky run for the rule. The table
-and the figure compare them with scikit-learn's models without privacy, and with the best constant.
+January to November are the stream, in the order of the schedule; December is declared public and measures the models.
+The jobs `late.yaml` and `delay.yaml` in this folder run as `streamdp run` runs them, with the trust that a file has by
+default. Then the same stream is learned by each trust, several times with other noise, so that nobody takes one lucky
+or unlucky run for the rule. The table and the figure compare them with scikit-learn's models without privacy, and with
+the best constant.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from rich.console import Console
@@ -23,91 +24,93 @@ from rich.table import Table
 from streamdp import datasets
 from streamdp.config.job import JobConfig, load_config
 from streamdp.data.records import Batch
+from streamdp.estimators.door import Trust, trust_of
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress as JobProgress
 from streamdp.runtime.runner import Runner
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher, committed, unsettled, weights
-from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 
-DRAWS = 8
+DRAWS = 5
+FIRST = 1000
+"""The records before the first measurement; each next one has twice as many."""
 HERE = Path(__file__).parent
 OUTPUT = HERE.parent / "demo-output"
-
-
-@dataclass
-class Run:
-    """One model over the stream: what it measured at every commit."""
-
-    measure: str
-    counts: Counts = field(default_factory=Counts)
-    seconds: float = 0.0
-    records: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-
-    def add(self, records: int, measures: dict[str, Any]) -> None:
-        self.records.append(records)
-        self.values.append(float(measures[self.measure]))
+JOBS = {"late.yaml": "share misclassified", "delay.yaml": "mean absolute error, minutes"}
+COLORS = dict(zip(get_args(Trust), ("tab:red", "tab:blue", "tab:green", "tab:orange"), strict=True))
 
 
 @dataclass
 class Result:
-    """A job, its measures with the noise of the run and with other noise, and its two baselines."""
+    """A job as it ran; errors by trust, (draws, measurements), NaN before a model is released; and two baselines."""
 
     config: JobConfig
-    run: Run
-    records: np.ndarray
-    draws: np.ndarray
+    counts: Counts
+    seconds: float
+    error: str  # what it is
+    records: np.ndarray  # before each measurement
+    errors: dict[Trust, np.ndarray]
     plain: float
     constant: float
-    unit: str
 
 
-def private(config: JobConfig, holdout: Holdout, measure: str, progress: Progress, rows: int) -> Run:
-    """Run the job as `streamdp run` does: CSV -> validate -> learn -> commit -> publish, measured at every commit."""
-    run = Run(measure)
-    bar = progress.add_task(f"{config.job}, private", total=rows)
+def run(config: JobConfig, holdout: Holdout, progress: Progress, rows: int) -> tuple[Counts, float]:
+    """Run the job as `streamdp run` does: CSV -> validate -> learn -> commit -> publish. Returns counts and seconds."""
+    bar = progress.add_task(f"{config.job}, the job", total=rows)
 
     def show(state: JobProgress) -> None:
         progress.update(bar, completed=total(state.counts))
-
-    def listen(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
-        run.add(total(snapshot.counts), measures or {})
 
     source = config.source.build(config.build_schema())
     dead_letters = config.source.build_dead_letters()
     with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
         estimator: Any = config.build_estimator(store.ledger)
-        publisher = Publisher(config.publish, holdout, config.store_path, (listen,))
+        publisher = Publisher(config.publish, holdout, config.store_path, ())
         runner = Runner(source, estimator, store, dead_letters=dead_letters, publish=[publisher], on_progress=show)
         started = time.perf_counter()
-        run.counts = runner.run()
-        run.seconds = time.perf_counter() - started
+        counts = runner.run()
+        seconds = time.perf_counter() - started
     source.close()
     if dead_letters is not None:
         dead_letters.close()
-    return run
+    return counts, seconds
 
 
-def stream(config: JobConfig) -> Iterator[Batch]:
-    """The encoded records of the job, a commit's worth at a time."""
-    source = config.source.build(config.build_schema())
-    while not source.finished:
-        yield source.poll(config.commit.records, 1.0)
+def stream(config: JobConfig) -> list[Batch]:
+    """The encoded records of the job, in blocks between measurements."""
+    source, blocks = config.source.build(config.build_schema()), []
+    for k in count():
+        wanted, pieces = FIRST * 2 ** max(0, k - 1), 0
+        while not source.finished and pieces < wanted:
+            blocks.append(source.poll(wanted - pieces, 1.0))
+            pieces += len(blocks[-1]) + len(blocks[-1].dead)
+        if source.finished:
+            break
     source.close()
+    return blocks
 
 
-def again(config: JobConfig, holdout: Holdout, measure: str, progress: Progress, batches: list[Batch]) -> np.ndarray:
-    """The same job with other noise, `DRAWS` times: (draws, commits) measures."""
-    bar = progress.add_task(f"{config.job}, other noise", total=DRAWS * len(batches))
-    out = np.empty((DRAWS, len(batches)))
+def error_of(holdout: Holdout, estimator: Any) -> float:
+    """The share misclassified, or the mean absolute error; NaN while nothing is learned."""
+    found = holdout.measure(estimator)
+    if found is None:
+        return np.nan
+    return float(1 - found["accuracy"] if "accuracy" in found else found["mean_absolute_error"])
+
+
+def learned(config: JobConfig, holdout: Holdout, blocks: list[Batch], advance: Any) -> np.ndarray:
+    """The errors (draws, measurements) of the job's model over the stream, with other noise in each draw."""
+    out = np.empty((DRAWS, len(blocks)))
     for draw in out:
         estimator: Any = config.build_estimator(None)
-        for i, batch in enumerate(batches):
-            estimator.learn_encoded(batch.X, batch.y, batch.budgets)
-            draw[i] = holdout.measure(estimator)[measure]
-            progress.advance(bar)
+        for i, block in enumerate(blocks):
+            estimator.learn_encoded(block.X, block.y)
+            if i == len(blocks) - 1:
+                estimator.close_batch()
+            draw[i] = error_of(holdout, estimator)
+            advance(len(block))
     return out
 
 
@@ -128,8 +131,8 @@ class WithoutPrivacy:
     loss = None
     learner = SimpleNamespace(n_released=1)
 
-    def __init__(self, config: JobConfig, batches: list[Batch]) -> None:
-        X, y = np.concatenate([b.X for b in batches]), np.concatenate([b.y for b in batches])
+    def __init__(self, config: JobConfig, blocks: list[Batch]) -> None:
+        X, y = np.concatenate([b.X for b in blocks]), np.concatenate([b.y for b in blocks])
         self._model = fitted(X, y, config.schema_.target.classes is not None)
 
     def predict_encoded(self, X: np.ndarray) -> np.ndarray:
@@ -150,64 +153,72 @@ def constant(config: JobConfig) -> float:
     return float((december.clip(low, high) - float(stream.median())).abs().mean())  # type: ignore[arg-type]
 
 
+def table_of(results: list[Result]) -> Table:
+    """What each trust costs: the median error over the draws of noise, and the worst."""
+    table = Table("who is trusted", title=f"errors in December: the median over {DRAWS} draws of noise (the worst)")
+    for result in results:
+        table.add_column(f"{result.config.job}: {result.error}", justify="right")
+    usual = trust_of(results[0].config.model.estimator)
+    for trust in get_args(Trust):
+        last = [result.errors[trust][:, -1] for result in results]
+        cells = [f"{np.median(errors):.4g} ({errors.max():.4g})" for errors in last]
+        table.add_row(trust + " (default)" * (trust == usual), *cells)
+    table.add_row("without privacy", *(f"{result.plain:.4g}" for result in results))
+    table.add_row("best constant", *(f"{result.constant:.4g}" for result in results))
+    return table
+
+
 def report(console: Console, result: Result) -> None:
-    """Print the measure with its baselines, the weights and the statement."""
-    config, first, last = result.config, result.run, result.draws[:, -1]
-    console.rule(f"[bold]{config.job}")
-    table = Table(title=f"{first.measure.replace('_', ' ')} in December, {result.unit}")
-    for column in ("private", f"{DRAWS} more draws of noise", "without privacy", "best constant"):
-        table.add_column(column, justify="right")
-    spread = f"{last.min():.3f} to {last.max():.3f}"
-    table.add_row(f"{first.values[-1]:.3f}", spread, f"{result.plain:.3f}", f"{result.constant:.3f}")
-    console.print(table)
+    """Print the weights of the job's model and its statement."""
+    config, counts = result.config, result.counts
+    console.rule(f"[bold]{config.job}, {config.model.budget}")
     model = committed(config.store_path)
-    table = Table("weight", title="weights with 95 % intervals")
-    for column in ("estimate", "from", "to"):
+    table = Table("weight", title="weights with 95 % intervals; * where 0 is outside")
+    for column in ("estimate", "from", "to", ""):
         table.add_column(column, justify="right")
     shown = weights(model.estimator)
     for weight in shown:
-        ends = ("not settled", "") if weight.low is None else (f"{weight.low:.4g}", f"{weight.high:.4g}")
-        table.add_row(weight.name, f"{weight.value:.4g}", *ends)
+        if weight.low is None or weight.high is None:
+            table.add_row(weight.name, f"{weight.value:.4g}", "not settled", "", "")
+        else:
+            sure = "*" * (weight.low > 0 or weight.high < 0)
+            table.add_row(weight.name, f"{weight.value:.4g}", f"{weight.low:.4g}", f"{weight.high:.4g}", sure)
     console.print(table)
     if (needed := unsettled(shown)) is not None:
         console.print(needed)
     console.print(model.statement(), highlight=False)
-    counts = first.counts
     console.print(
-        f"\n{total(counts):,} records in {first.seconds:.1f} s ({total(counts) / first.seconds:,.0f} a second, with "
-        f"{len(first.records)} commits and measurements): {counts.learned:,} learned, {counts.refused:,} refused, "
-        f"{counts.dead_letters:,} dead letters (cancelled or diverted flights: they have no arrival)."
+        f"\n{total(counts):,} records in {result.seconds:.1f} s ({total(counts) / result.seconds:,.0f} a second): "
+        f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead_letters:,} dead letters (cancelled or "
+        "diverted flights: they have no arrival)."
     )
 
 
 def figure(path: Path, results: list[Result]) -> None:
-    """Draw the error on the holdout over the stream."""
+    """Draw the errors on the holdout over the stream."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    picture, axes = plt.subplots(1, len(results), figsize=(11, 4), layout="constrained")
+    picture, axes = plt.subplots(1, len(results), figsize=(11, 4.5), layout="constrained")
     for axis, result in zip(axes, results, strict=True):
-        accuracy = result.run.measure == "accuracy"
-
-        def error(values: Any, accuracy: bool = accuracy) -> np.ndarray:
-            return 1 - np.array(values) if accuracy else np.array(values)
-
-        draws = error(result.draws)
-        label = f"private, {DRAWS} draws of noise"
-        axis.fill_between(
-            result.records, draws.min(axis=0), draws.max(axis=0), color="tab:blue", alpha=0.3, label=label
+        for trust, errors in result.errors.items():
+            known = np.isfinite(errors).all(axis=0)
+            x, middle, color = result.records[known], np.median(errors[:, known], axis=0), COLORS[trust]
+            axis.fill_between(x, errors[:, known].min(axis=0), errors[:, known].max(axis=0), color=color, alpha=0.2)
+            axis.plot(x, middle, label=trust, color=color, marker="o", markersize=4 if len(x) > 1 else 9)
+        axis.axhline(result.plain, color="tab:gray", ls="-", label="without privacy")
+        axis.axhline(result.constant, color="black", ls="--", label="best constant")
+        axis.set(
+            title=f"{result.config.job}, {result.config.model.budget}",
+            xscale="log",
+            ylabel=f"{result.error}, in December",
         )
-        axis.plot(result.run.records, error(result.run.values), label="private, the job", color="tab:blue")
-        axis.axhline(error(result.plain), color="tab:gray", ls="-", label="without privacy, scikit-learn")
-        axis.axhline(error(result.constant), color="tab:red", ls="--", label="best constant")
-        axis.set(title=result.config.job, xscale="log", xlabel="records of the stream")
-        axis.set(ylim=(0, 1.5 * error(result.constant)))
-        axis.set_ylabel("share misclassified in December" if accuracy else "mean absolute error in December, minutes")
+        axis.set(xlabel="records of the stream", ylim=(0, 1.5 * result.constant))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
-        axis.legend()
         axis.spines[["top", "right"]].set_visible(False)
+    axes[-1].legend(title=f"who is trusted ({DRAWS} draws)", loc="center right", fontsize="small")
     picture.savefig(path, dpi=150)
 
 
@@ -219,23 +230,29 @@ def main() -> None:
     rows = datasets.write_flights_csv(OUTPUT / "train.csv", months=datasets.TRAINING_MONTHS)
     december = datasets.write_flights_csv(OUTPUT / "holdout.csv", months=datasets.HOLDOUT_MONTHS)
     console.print(f"{rows + december:,} departures from New York in 2013: {rows:,} as the stream, December to measure.")
-    jobs = [("late.yaml", "accuracy", "share"), ("delay.yaml", "mean_absolute_error", "minutes")]
     results = []
     columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        for file, measure, unit in jobs:
+        for file, error in JOBS.items():
             config = load_config(HERE / file)
-            holdout, batches = Holdout(config), list(stream(config))
-            run = private(config, holdout, measure, progress, rows)
-            draws = again(config, holdout, measure, progress, batches)
-            plain = float(holdout.measure(WithoutPrivacy(config, batches))[measure])
-            records = np.cumsum([len(batch) + len(batch.dead) for batch in batches])
-            results.append(Result(config, run, records, draws, plain, constant(config), unit))
+            holdout, blocks = Holdout(config), stream(config)
+            counts, seconds = run(config, holdout, progress, rows)
+            errors: dict[Trust, np.ndarray] = {}
+            for trust in get_args(Trust):
+                bar = progress.add_task(f"{config.job}, {trust}", total=DRAWS * sum(map(len, blocks)))
+                job = load_config(HERE / file, [(("model", "trust"), trust)])
+                errors[trust] = learned(job, holdout, blocks, lambda n, bar=bar: progress.advance(bar, n))
+            records = np.cumsum([len(block) + len(block.dead) for block in blocks])
+            plain = error_of(holdout, WithoutPrivacy(config, blocks))
+            worst = constant(config)
+            worst = worst if config.schema_.target.classes is None else 1 - worst
+            results.append(Result(config, counts, seconds, error, records, errors, plain, worst))
     for result in results:
         report(console, result)
+    console.print(table_of(results))
     figure(OUTPUT / "error.png", results)
-    console.print(f"\nThe error over the stream: {OUTPUT.name}/error.png. What was committed: streamdp status ", end="")
-    console.print(f"{OUTPUT.name}/late.db, or weights, statement, predict.", highlight=False)
+    console.print(f"\nThe errors over the stream: {OUTPUT.name}/error.png. What was committed:")
+    console.print(f"streamdp status {OUTPUT.name}/late.db, or weights, statement, predict.", highlight=False)
 
 
 if __name__ == "__main__":

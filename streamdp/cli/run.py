@@ -178,7 +178,7 @@ def _run_alone(
         say_opened(store)
         if store.source_key is not None:
             source.recognise(store.source_key)
-        estimator: Any = config.build_estimator(store.ledger)
+        estimator = config.build_estimator(store.ledger)
         warn_if_not_private(estimator)
         dead_letters = settings.build_dead_letters()
         if dead_letters is not None:

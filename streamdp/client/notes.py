@@ -42,7 +42,7 @@ class ReportNotes:
             return
         except OSError as error:
             raise SourceError(f"{self._path}: {(error.strerror or 'cannot be read').lower()}") from None
-        found: Any = None
+        found = None
         with contextlib.suppress(ValueError):
             found = json.loads(text)
         tables = found.get("tables") if isinstance(found, dict) and found.get("format") == _FORMAT else None

@@ -253,7 +253,7 @@ class Definition(Settings):
             note = kept.said_of_former()
         return Terms(kept.fingerprint(), kept.text(), note)
 
-    def quality(self, estimator: Any) -> Quality | None:
+    def quality(self, estimator: Estimator) -> Quality | None:
         """What private answers say about an `estimator`, in the target's unit; None without `validation`."""
         found: Quality | None = None if self.validation is None else estimator.quality
         return None if found is None else found.scaled(self.schema_.target.scale or 1.0)
@@ -289,7 +289,7 @@ class Definition(Settings):
 
     def _build_model(self, ledger: Ledger | None, budget: Budget | str) -> Estimator:
         model = self.model
-        build: Any = model.kind
+        build = model.kind
         known = signature(build).parameters.keys()
         given = model.parameters(known)
         if model.loss is not None:
@@ -318,13 +318,13 @@ class Definition(Settings):
     def _side_statistics(self, declared: Mapping[str, Mapping[str, Any]]) -> tuple[estimators.Statistics, float, Any]:
         """What `Estimator.add_statistics` takes; the target may be one of the columns of the statistics."""
         features, target = self.schema_.declared(), self.schema_.target
-        columns: Any = None
+        columns = None
         if target.column not in features and target.transform is None and (target.classes or target.bounds):
             features[target.column] = target.classes or target.bounds
             low, high = target.declared() or (0.0, 0.0)
             columns = len(target.classes) if target.classes else ((low + high) / 2, (high - low) / 2)
         seed = None if self.model.seed is None else self.model.seed + _OWN_WORDS
-        trust: Any = trust_of(self.model.estimator)
+        trust = trust_of(self.model.estimator)
         if trust == "window":
             raise ConfigError("statistics beside a model need trust: process, nobody or shuffler, and no window")
         statistics = estimators.Statistics(declared, features, self.model.budget, trust, seed=seed)

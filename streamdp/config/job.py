@@ -339,7 +339,7 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
 
 def assign(settings: dict[str, Any], keys: Sequence[str], value: Any) -> bool:
     """Set the `value` under nested `keys` of `settings`, as `--set` does. Returns whether it had one."""
-    inner: Any = settings
+    inner = settings
     for depth, key in enumerate(keys[:-1], 1):
         if inner.get(key) is None:
             inner[key] = {}

@@ -192,5 +192,5 @@ class Job:
 
 def first_snapshot(config: JobConfig) -> Snapshot:
     """Version 0 of a job: its estimator has learned nothing."""
-    state: Any = config.build_estimator()
+    state = config.build_estimator()
     return Snapshot(config.job, config.fingerprint(), config.text(), 0, 0.0, Counts(), {}, state.state_dict())

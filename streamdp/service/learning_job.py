@@ -373,7 +373,7 @@ class LearningJob(Job):
 
         dead_letters = self._settings.build_dead_letters()
         try:
-            estimator: Any = self.config.build_estimator(store.ledger)
+            estimator = self.config.build_estimator(store.ledger)
             expected = Expected(self.config.expected_records, estimator.record_budget, warn)
             Runner(
                 source,

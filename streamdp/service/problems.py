@@ -64,7 +64,7 @@ def problem_of(error: Exception) -> ProblemError:
 
 def place_of(error: BaseException | None) -> str:
     """The file and line where an `error` was raised."""
-    frame: Any = None if error is None else error.__traceback__
+    frame = None if error is None else error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return "an unknown place" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"

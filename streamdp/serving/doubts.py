@@ -13,6 +13,7 @@ from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
 
 if TYPE_CHECKING:
+    from streamdp.estimators.estimator import Estimator
     from streamdp.validation.quality import Quality
 
 
@@ -48,7 +49,7 @@ def doubts(estimator: Any, counts: Counts, quality: Quality | None = None) -> li
     return found
 
 
-def opening(estimator: Any) -> str | None:
+def opening(estimator: Estimator) -> str | None:
     """Say how many records the open batch or window of an `estimator` takes; None if it learns each record at once."""
     asked = (2**power + 1 for power in range(1, 25))
     records = next((found for most in asked if (found := estimator.boundary_within(most)) < most), None)
@@ -57,7 +58,7 @@ def opening(estimator: Any) -> str | None:
     return f"the first batch or window takes {records:,} records, and none of them is learned or shown before its end"
 
 
-def _begins_at_zero(estimator: Any) -> bool:
+def _begins_at_zero(estimator: Estimator) -> bool:
     """Whether a regressor does not know where the values of its target are; methods of batches and windows find out."""
     local = isinstance(estimator.learner, LocalReports | UserReports)
     return local and isinstance(estimator, Regressor) and estimator.target is None

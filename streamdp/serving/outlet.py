@@ -98,7 +98,7 @@ class Outlet:
             self._tell(f"{self.name} does not have commit {left.commit}: the next run of the job publishes it")
 
     def _run(self) -> None:
-        sink: Any = None
+        sink = None
         wait_s = 0.0
         sent: Message | None = None  # not noted yet
         noted_at = -NOTE_S

@@ -27,6 +27,7 @@ from streamdp.store.snapshot import Counts, Snapshot
 if TYPE_CHECKING:
     from connectors.sinks import Message
     from streamdp.config.publish import Place
+    from streamdp.estimators.estimator import Estimator
     from streamdp.serving.holdout import Holdout
 
 _log = logging.getLogger("streamdp.publish")
@@ -50,7 +51,7 @@ def present(store_path: str, job: str | None = None) -> Model:
         return committed(store_path, job)
     known = begun(store_path, job)
     definition = read_definition(known.config)
-    estimator: Any = definition.build_estimator(None)
+    estimator = definition.build_estimator(None)
     state = estimator.state_dict()
     first = Snapshot(known.job, known.fingerprint, known.config, 0, 0.0, Counts(), {}, state, waiting=known.waiting)
     return Model(definition, estimator, first)
@@ -96,7 +97,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     return out
 
 
-def need_model(estimator: Any) -> None:
+def need_model(estimator: Estimator) -> None:
     """Raise `NotAvailableError` if an `estimator` has statistics, and so no weights and no predictions."""
     if getattr(estimator, "statistics", None) is not None:
         raise NotAvailableError("this job estimates statistics and has no model: `streamdp stats STORE` shows them")
@@ -115,7 +116,7 @@ def unsettled(shown: Sequence[Weight]) -> str | None:
     return f"{len(waiting)} of {len(shown)} weights have no interval yet: {enough}"
 
 
-def needs(estimator: Any, shown: Sequence[Weight]) -> list[str]:
+def needs(estimator: Estimator, shown: Sequence[Weight]) -> list[str]:
     """Say what the weights of an `estimator` that have no interval need: narrower bounds of columns, and records."""
     blind = getattr(estimator, "unresolved", [])
     found = [unresolved(blind), unsettled([w for w in shown if w.name not in blind])]
@@ -136,7 +137,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     `holdout` has its measures, from `Holdout.measure`. Returns the job, the commit, the counts, the weights, the
     guarantee, the statement, the doubts, the private validation, what is known about a change, and the measures.
     """
-    estimator: Any = model.estimator
+    estimator = model.estimator
     snapshot = model.snapshot
     out: dict[str, Any] = {
         "job": snapshot.job,

@@ -101,13 +101,13 @@ def restore(snapshot: Snapshot, reuse: Model | None = None) -> Model:
     """
     if reuse is not None and reuse.snapshot.config == snapshot.config:
         if reuse.snapshot is not snapshot:
-            reused: Any = reuse.estimator
+            reused = reuse.estimator
             reused.load_state_dict(snapshot.state)
         return replace(reuse, snapshot=snapshot)
     definition = read_definition(snapshot.config)
     if definition.fingerprint() != snapshot.fingerprint:
         raise StoreDamagedError(f"the configuration of job {snapshot.job!r} does not have its stored fingerprint")
-    estimator: Any = definition.build_estimator(None)  # without a ledger, because it does not learn
+    estimator = definition.build_estimator(None)  # without a ledger, because it does not learn
     estimator.load_state_dict(snapshot.state)
     return Model(definition, estimator, snapshot)
 

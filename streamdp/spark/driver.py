@@ -242,7 +242,7 @@ class Driver:
         return [Result.decode(batch.seal.open(found[lane]), lane) for lane in range(self._lanes)]
 
     def _learner(self) -> Any:
-        learner: Any = self._config.build_estimator(self._store.ledger)
+        learner = self._config.build_estimator(self._store.ledger)
         if (last := self._last[self.shards[0]]) is not None:
             learner.load_state_dict(last.state)
         return learner

@@ -24,4 +24,6 @@ def test_the_demo_runs_to_its_end(
     flights.main()
     out = capsys.readouterr().out
     assert "Privacy statement after" in out
+    assert "window (default)" in out
+    assert all(trust in out for trust in ("nobody", "process", "shuffler", "without privacy"))
     assert (flights.OUTPUT / "error.png").exists()

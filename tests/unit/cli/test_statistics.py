@@ -155,7 +155,8 @@ def test_a_wrong_job_of_a_model_and_statistics_is_refused_in_words(folder: Path,
 
 
 @pytest.mark.parametrize(
-    "text", [JOB.replace("eps=1", "eps=1, batch_size: 3000"), JOB.replace("eps=1", "eps=1, trust: process"), BESIDE]
+    "text",
+    some([JOB.replace("eps=1", "eps=1, batch_size: 3000"), JOB.replace("eps=1", "eps=1, trust: process"), BESIDE], 2),
 )
 @pytest.mark.slow
 def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:

@@ -69,7 +69,7 @@ def test_a_copy_within_a_probe_is_that_of_the_last_boundary() -> None:
     found.close_batch()
     before = found.state_dict()
     found.learn_encoded(*stream(700, seed=4))
-    assert found.learner.probes.end < found.learner.batch
+    assert found.learner.probes.end < found.learner.full
     for other in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
         assert other.learner.probes is None
         after = other.state_dict()

@@ -322,7 +322,7 @@ def test_batches_are_larger_if_no_change_is_looked_for() -> None:
     for choice in ("follow", "ignore"):
         model = regressor("shuffle", change=choice)
         model.learn_encoded(*stream(60_000, 3, flip=False))
-        sizes.append(model.learner.batch)
+        sizes.append(model.learner.full)
     assert 7 * sizes[0] < sizes[1]
 
 

@@ -28,6 +28,7 @@ from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 from tests.support.service import SECRET, ServiceProcess, client, job, record
+from tests.support.sizes import some
 from tests.support.waiting import wait_until
 
 LEARN = "/v1/models/late/learn"
@@ -553,7 +554,7 @@ def test_records_of_a_model_need_their_target(tmp_path: Path) -> None:
     assert "y" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("kind", ["process", "nobody", "pan-private model"])
+@pytest.mark.parametrize("kind", some(["process", "nobody", "pan-private model"], 2))
 @pytest.mark.slow
 def test_two_kills_of_a_service_with_batches_lose_and_repeat_no_record(kind: str, tmp_path: Path) -> None:
     """Half of the calls have no answer when the service is killed; all are sent again with their keys."""
