@@ -114,11 +114,11 @@ MUTATIONS = [
         SPENDS,
     ),
     Mutation(
-        "refused rows of a batch are learned",
+        "refused records of people are learned",
         ADMISSION,
         "                learner.take(X[part], y[part], mine.people, joined)\n",
         "                learner.take(X[part], y[part], mine.people, np.ones_like(joined))\n",
-        PAN_TESTS,
+        WINDOWED_TESTS,
     ),
     Mutation(
         "the least of the budgets of a batch is counted",
