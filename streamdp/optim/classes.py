@@ -1,9 +1,10 @@
 """The softmax loss of records of which the second moments are known: what Newton's steps of several classes follow.
 
-The Hessian of the softmax loss has K^2 blocks. Only M, the mean of w x x', is released. For normal columns with these
-moments the mean gradient is known at every theta, so the answer is found in one step, however far it is. The gradients
-that are released say what is different for the records as they are. Everything here is computed from noisy sums and
-public numbers, so it is post-processing and spends nothing. The rules: docs/proofs/curvature.md, the steps.
+The Hessian of the softmax loss has K^2 blocks. Only M, the mean of w x x', is released. For columns with these moments,
+of the law that follows from their ends, the mean gradient is known at every theta, so the answer is found in one step,
+however far it is. The gradients that are released say what is different for the records as they are. Everything here is
+computed from noisy sums and public numbers, so it is post-processing and spends nothing. The rules:
+docs/proofs/curvature.md, the steps.
 """
 
 from __future__ import annotations
@@ -16,57 +17,75 @@ import numpy as np
 import scipy
 
 from streamdp.optim.losses.logistic import without_shift
-from streamdp.optim.shrinkage import inverse_totals
+from streamdp.optim.shrinkage import pulls
 from streamdp.reading import change
 
 _ROWS = 256  # of normal numbers, and as many of the other sign, stand for the columns
+_TOTALS = 0.02, 200.0  # of the sums of the two parameters of a beta law
 _LEAST = 1e-3  # of the variances of columns, over the largest
-_STEP = 2.0  # the deviation of an intercept's prior
 _NEAR = 0.03  # of its deviation: the gradient of a least loss
 
 
 class ClassAnswer(NamedTuple):
-    """Theta (K, q), and the ridge (K, q) that it was found with."""
+    """Theta (K, q), and the inverse variances (K, q - 1) of the prior of the slopes that it was found with."""
 
     theta: np.ndarray
-    ridge: np.ndarray
+    pull: np.ndarray
 
 
 @lru_cache(maxsize=8)
-def _normal(columns: int) -> np.ndarray:
-    """Rows (n, columns) with means 0 and the covariance 1: the same ones each time."""
-    half = np.random.default_rng(0).standard_normal((_ROWS + columns, columns))
-    rows = np.concatenate([half, -half])
+def _places(columns: int) -> np.ndarray:
+    """Places between 0 and 1 (n, columns), each column evenly spread: the same ones each time."""
+    drawn = np.random.default_rng(0).standard_normal((2 * (_ROWS + columns), columns))
+    return np.asarray((np.argsort(np.argsort(drawn, axis=0), axis=0) + 0.5) / len(drawn))
+
+
+def _spread_as(centre: np.ndarray, deviations: np.ndarray, ends: np.ndarray | None) -> np.ndarray:
+    """Rows (n, p) of independent columns with means 0 and the covariance 1.
+
+    Columns between `ends` (2, p) have the beta law of their `centre` and `deviations` (p,), others a normal one.
+    """
+    places = _places(len(centre))
+    if ends is None:
+        rows = scipy.special.ndtri(places)
+    else:
+        width, least = ends[1] - ends[0], 2 / len(places)
+        mean = np.clip((centre - ends[0]) / width, least, 1 - least)
+        total = np.clip(mean * (1 - mean) * (width / deviations) ** 2 - 1, *_TOTALS)
+        rows = scipy.special.betaincinv(mean * total, (1 - mean) * total, places)
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     values, axes = np.linalg.eigh(rows.T @ rows / len(rows))
     found: np.ndarray = rows @ (axes / np.sqrt(values)) @ axes.T
     return found
 
 
 class ClassProblem:
-    """The model of K `outputs`, for M (q, q) with noise of this variance on each entry; the last column is 1."""
+    """The model of K `outputs`, for M (q, q) with noise of this variance on each entry; the last column is 1.
 
-    def __init__(self, moments: np.ndarray, variance: float, outputs: int) -> None:
+    The others are between `ends` (2, q - 1), if these are known.
+    """
+
+    def __init__(self, moments: np.ndarray, variance: float, outputs: int, ends: np.ndarray | None = None) -> None:
         self.outputs, noise = outputs, float(np.sqrt(variance))
         self.weight = max(float(moments[-1, -1]), noise, 1e-9)
         centre = moments[:-1, -1] / self.weight
         spread = moments[:-1, :-1] / self.weight - np.outer(centre, centre)
         values, self.axes = np.linalg.eigh(spread)
         self.variances = np.maximum(values, max(noise / self.weight, _LEAST * float(np.max(values, initial=1.0))))
-        rows = centre + (_normal(len(centre)) * np.sqrt(self.variances)) @ self.axes.T
+        spread = (self.axes * self.variances) @ self.axes.T
+        deviations = np.sqrt(np.diag(spread))
+        values, axes = np.linalg.eigh(spread / np.outer(deviations, deviations))
+        mixed = _spread_as(centre, deviations, ends) @ (axes * np.sqrt(np.maximum(values, 0.0))) @ axes.T
+        rows = centre + mixed * deviations
         self.rows = np.column_stack([rows, np.ones(len(rows))])
 
-    def _chances(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean loss without the targets, and the chances (n, K) of the rows."""
-        predictors = self.rows @ theta.reshape(self.outputs, -1).T
-        top = predictors.max(axis=1, keepdims=True)
-        chances = np.exp(predictors - top)
-        sums = chances.sum(axis=1, keepdims=True)
-        chances /= sums
-        return float(np.mean(top + np.log(sums))), chances
+    def _chances(self, theta: np.ndarray) -> np.ndarray:
+        """The chances (n, K) of the rows."""
+        return np.asarray(scipy.special.softmax(self.rows @ theta.reshape(self.outputs, -1).T, axis=1))
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         """The part (d,) of the mean gradient at theta (d,) without the targets."""
-        return self._mean(self._chances(theta)[1])
+        return self._mean(self._chances(theta))
 
     def placed(self, blocks: np.ndarray) -> np.ndarray:
         """Blocks of `change` (n, width) with the gradients at their query points in place of these, as new ones."""
@@ -82,7 +101,7 @@ class ClassProblem:
 
     def spreads(self, theta: np.ndarray) -> np.ndarray:
         """The variances (d,) of the gradients of records at theta (d,), over the mean weight, in these units."""
-        chances = self._chances(theta)[1]
+        chances = self._chances(theta)
         return np.ravel((chances * (1 - chances)).T @ self.rows**2) / len(self.rows)
 
     def answer(
@@ -94,45 +113,53 @@ class ClassProblem:
         curvature. `last` (d,) is the answer without these numbers. The prior depends on the answer `before`, with about
         the same numbers, which it comes nearer to; None: there is none.
         """
-        last = last.reshape(self.outputs, -1)
-        theta, ridge = (last, np.zeros_like(last)) if before is None else before
-        chances = self._chances(theta)[1]
-        usual = self.weight * np.mean(chances * (1 - chances), axis=0)[:, None]
-        curved = np.maximum(usual * np.append(self.variances, 1.0), 1e-12)
-        errors = noise / curved**2 + records / curved
-        slopes = errors[:, :-1]
-        along = theta[:, :-1] @ self.axes * (1 + ridge[:, :-1] / curved[:, :-1])
-        kept = 1 - slopes * inverse_totals(np.ravel(along), np.ravel(slopes))[1].reshape(slopes.shape)
-        ridge = curved * np.column_stack([1 / np.maximum(kept, 1e-9) - 1, errors[:, -1] / _STEP**2])
-        near = _NEAR * math.sqrt(float(np.min(errors * curved**2 / (curved + ridge))))
-        theta = self._least(wanted, ridge, np.sqrt(curved + ridge), theta, last[:, -1], near)
-        return ClassAnswer(without_shift(np.ravel(theta), self.outputs).reshape(theta.shape), ridge)
+        theta, pull = (last.reshape(self.outputs, -1), 0.0) if before is None else before
+        chances = self._chances(theta)
+        curved = np.maximum(np.mean(chances * (1 - chances), axis=0), 1e-12)[:, None]
+        shares = self._shares(wanted.reshape(theta.shape)[:, -1], np.sqrt(noise + records * self.weight * curved[:, 0]))
+        wanted = np.column_stack([wanted.reshape(theta.shape)[:, :-1], self.weight * shares])
+        curved = self.weight * np.column_stack([curved * self.variances, shares * (1 - shares)])
+        errors = noise + records * curved
+        noises = errors[:, :-1] / curved[:, :-1] ** 2
+        along = theta[:, :-1] @ self.axes * (1 + noises * pull)
+        pull = pulls(np.ravel(along), np.ravel(noises)).reshape(noises.shape)
+        start = np.column_stack([theta[:, :-1], np.log(shares)])  # far from it the gradient is flat
+        theta = self._least(wanted, errors, curved, pull, start)
+        return ClassAnswer(without_shift(np.ravel(theta), self.outputs).reshape(theta.shape), pull)
+
+    def _shares(self, found: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        """The shares (K,) of the classes, whose weights (K,) are `found` with these `errors`: all are above 0.
+
+        Each weight is the mean of a normal law above 0.
+        """
+        over = np.clip(found / errors, -30.0, 1e100)
+        sound = errors * (over + np.exp(-(over**2) / 2 - scipy.special.log_ndtr(over)) / math.sqrt(2 * math.pi))
+        shares: np.ndarray = np.clip(sound / sound.sum(), 1e-9, 1 - 1e-9)
+        return shares
 
     def _least(
-        self,
-        wanted: np.ndarray,
-        ridge: np.ndarray,
-        scales: np.ndarray,
-        start: np.ndarray,
-        centre: np.ndarray,
-        near: float,
+        self, wanted: np.ndarray, errors: np.ndarray, curved: np.ndarray, pull: np.ndarray, start: np.ndarray
     ) -> np.ndarray:
-        """The theta (K, q) of least loss, with this ridge (K, q) along the axes and around the intercepts' `centre`.
+        """The most likely theta (K, q): the gradient is `wanted` (K, q) up to `errors`, slopes are near 0 by `pull`.
 
-        A gradient that is `near` 0, over the `scales` (K, q), is enough.
+        `errors`, and `curved`, about the curvature, are those along the axes (K, q).
         """
+        scales = np.sqrt(curved**2 / errors + np.column_stack([pull, np.zeros(len(pull))]))
 
         def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
             along = numbers.reshape(scales.shape) / scales
-            theta = np.column_stack([along[:, :-1] @ self.axes.T, along[:, -1] + centre])
-            value, chances = self._chances(theta)
-            gradient = (self._mean(chances) - wanted).reshape(theta.shape)
-            gradient = np.column_stack([gradient[:, :-1] @ self.axes, gradient[:, -1]]) + ridge * along
-            value = self.weight * value - float(np.ravel(theta) @ wanted) + float(np.sum(ridge * along**2)) / 2
-            return value, np.ravel(gradient / scales)
+            chances = self._chances(np.column_stack([along[:, :-1] @ self.axes.T, along[:, -1]]))
+            off = self._mean(chances).reshape(scales.shape) - wanted
+            off[:, :-1] = off[:, :-1] @ self.axes
+            ways = off / errors
+            moves = self.rows @ np.column_stack([ways[:, :-1] @ self.axes.T, ways[:, -1]]).T
+            moves = chances * (moves - np.sum(chances * moves, axis=1, keepdims=True))
+            gradient = self._mean(moves).reshape(scales.shape)
+            gradient[:, :-1] = gradient[:, :-1] @ self.axes + pull * along[:, :-1]
+            return float(np.sum(off * ways) + np.sum(pull * along[:, :-1] ** 2)) / 2, np.ravel(gradient / scales)
 
-        first = np.column_stack([start[:, :-1] @ self.axes, start[:, -1] - centre]) * scales
-        options = {"maxiter": 100, "gtol": near, "ftol": 0.0}
+        first = np.column_stack([start[:, :-1] @ self.axes, start[:, -1]]) * scales
+        options = {"maxiter": 500, "gtol": _NEAR, "ftol": 0.0}
         found = scipy.optimize.minimize(loss, np.ravel(first), jac=True, method="L-BFGS-B", options=options)
         along = found.x.reshape(scales.shape) / scales
-        return np.column_stack([along[:, :-1] @ self.axes.T, along[:, -1] + centre])
+        return np.column_stack([along[:, :-1] @ self.axes.T, along[:, -1]])

@@ -29,7 +29,7 @@ from streamdp.optim.classes import ClassProblem
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber, Logistic
-from streamdp.optim.newton_state import State
+from streamdp.optim.newton_state import State, upper
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
@@ -125,6 +125,7 @@ class Newton(Growing):
         self._huber = isinstance(curvature.loss, Huber)
         self._follow, self._replans, self._own = follow, replans, own
         self._secants = Secants()
+        self._model: tuple[np.ndarray, ClassProblem] | None = None  # that of the state with this `curved`
 
     @staticmethod
     def size(curvature: Curvature) -> int:
@@ -312,8 +313,30 @@ class Newton(Growing):
         state = self.state
         hessian = state.hessian(self.curvature.columns)
         units = narrowed(state.units, self._scaled, hessian, state.variance, state.records)
-        if units is not None or np.any(asked != last):
+        if units is not None and self.curvature.outputs > 1:
+            self.state = self._in_units(state, units)
+        elif units is not None or np.any(asked != last):  # far from the answer their Hessian is another one
             self.state = self._anew(state.point, state.units if units is None else units, state.search)
+
+    def _in_units(self, state: State, units: np.ndarray) -> State:
+        """A state of several classes in other units of columns (3, p).
+
+        A row (x, 1) becomes `carry` times it, and has another weight w. The noise is no longer the same on all
+        coordinates: that of the loudest counts for all.
+        """
+        q, d, hessian = self.curvature.columns, self.curvature.parameters, state.hessian(self.curvature.columns)
+        carry = np.diag(np.append(units[1] / state.units[1], 1.0))
+        carry[:-1, -1] = (state.units[0] - units[0]) * units[1]
+        lighter = min(1.0, math.sqrt(2 / q) / float(hessian[-1, -1]))
+        louder = float(np.max(np.sum(carry**2, axis=1)))
+        less, blocks = 1 / (lighter**2 * louder), state.blocks.copy()
+        for part, other in ((blocks[:, :d], np.linalg.inv(carry)), (blocks[:, d : 2 * d], lighter * carry.T)):
+            part[:] = less * (part.reshape(len(blocks), -1, q) @ other).reshape(part.shape)
+        blocks[:, [change.WEIGHT, change.SCALE_WEIGHT, change.INFORMATION, change.NOISE]] *= less
+        blocks[:, change.SQUARES] *= less**2
+        curved, of_entries = lighter * upper(carry @ hessian @ carry.T), 1 / (lighter * louder) ** 2
+        weight, noise = of_entries * state.weight, of_entries * state.noise
+        return replace(state, units=units, blocks=blocks, curved=curved, weight=weight, noise=noise)
 
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
         """Whether sigma is far too small, by this batch alone."""
@@ -601,7 +624,13 @@ class Newton(Growing):
 
     def _classes(self, state: State) -> ClassProblem:
         """The model of several classes, by a state."""
-        return ClassProblem(state.hessian(self.curvature.columns), state.variance, self.curvature.outputs)
+        if self._model is None or self._model[0] is not state.curved:
+            ends = None
+            if state.units.size:  # of columns between -1 and 1, in their units, as they are cut
+                ends = (np.clip(ranges_of(state.units[:2], 1.0), -1.0, 1.0) - state.units[0]) * state.units[1]
+            moments, outputs = state.hessian(self.curvature.columns), self.curvature.outputs
+            self._model = state.curved, ClassProblem(moments, state.variance, outputs, ends)
+        return self._model[1]
 
     def _solved_of_classes(self, state: State, point: np.ndarray) -> np.ndarray:
         """As `_solved`: the answer of `ClassProblem`."""

@@ -20,6 +20,14 @@ from streamdp.reading import change
 _LARGEST_SUM = 1e150  # its square stays within the doubles
 
 
+def upper(matrix: np.ndarray) -> np.ndarray:
+    """svec of a symmetric matrix (q, q): its upper triangle, row by row, with off-diagonal entries times sqrt2."""
+    wide = matrix * math.sqrt(2)
+    np.fill_diagonal(wide, np.diag(matrix))
+    found: np.ndarray = wide[np.triu_indices(len(matrix))]
+    return found
+
+
 @dataclass(frozen=True)
 class State:
     """The answer, the averages, and what is known of changes of the stream, of units and of the target.

@@ -35,8 +35,23 @@ def inverse_totals(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, n
 
     `noises` (k,) are their variances v; they are independent.
     """
+    chances, totals = _posterior(along, noises)
+    return chances @ (along / totals), chances @ (1 / totals)
+
+
+def pulls(along: np.ndarray, noises: np.ndarray) -> np.ndarray:
+    """Return the inverse variances (k,) of a normal prior that shrinks each estimate by as much as `shrunk` does.
+
+    That is by E tau^2 / (tau^2 + v). The arguments are those of `inverse_totals`.
+    """
+    chances, totals = _posterior(along, noises)
+    found: np.ndarray = (chances @ (1 / totals)) / (chances @ (_VARIANCES / totals))
+    return found
+
+
+def _posterior(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The chances of the values of tau^2, and tau^2 + v (number of them, k)."""
     totals = _VARIANCES + np.maximum(noises, 0.0)
     chances = -(np.log(totals) + along**2 / totals).sum(axis=1) / 2
     chances = np.exp(chances - chances.max())
-    chances /= chances.sum()
-    return chances @ (along / totals), chances @ (1 / totals)
+    return chances / chances.sum(), totals
