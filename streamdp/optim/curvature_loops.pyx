@@ -119,7 +119,7 @@ cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
 
 
 cdef void _place(const Point* at, double* x, Py_ssize_t d) noexcept nogil:
-    """Write a row in the units of the point, if it has any: (x - centre) * slope, cut if the slope is not 1.
+    """Write a row in the units of the point, if it has any: (x - centre) * slope. For classes it is cut if the slope is not 1.
 
     They follow theta (d,): p centres and p slopes, as finite numbers.
     """
@@ -130,7 +130,7 @@ cdef void _place(const Point* at, double* x, Py_ssize_t d) noexcept nogil:
     if at.d > d:
         for j in range(p):
             x[j] = min(max(x[j] - centre[j], -HUGE), HUGE)  # also before it is multiplied: an infinity times 0 is NaN
-            most = FAR if slope[j] != 1.0 else HUGE  # see `units.ranges_of`
+            most = FAR if slope[j] != 1.0 and at.spec[LOSS] != HUBER else HUGE  # see `Newton.ranges`
             x[j] = min(max(x[j] * slope[j], -most), most)
 
 

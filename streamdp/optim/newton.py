@@ -61,6 +61,7 @@ _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature 
 _OUTGROWN = 0.7
 _LOUD = 1e100  # a variance of which squares are within the doubles
 _NO_COLUMNS = np.zeros(0, dtype=bool)
+_EVERYWHERE = np.array([[-math.inf], [math.inf]])
 
 
 def _inside(c: float) -> float:
@@ -115,6 +116,7 @@ class Newton(Growing):
         replans: bool = True,
         own: tuple[int, ...] = (),
     ) -> None:
+        self._huber = isinstance(curvature.loss, Huber)
         self._scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._shown, self.ranges = start.copy(), np.zeros((2, len(self._scaled)))
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
@@ -122,7 +124,6 @@ class Newton(Growing):
         super().__init__(State.first(curvature, start, self._seen * (not wide), search), batch)
         self.curvature, self._project, self.deviation = curvature, project, deviation
         self.noise = deviation**2 * curvature.parameters
-        self._huber = isinstance(curvature.loss, Huber)
         self._follow, self._replans, self._own = follow, replans, own
         self._secants = Secants()
         self._model: tuple[np.ndarray, ClassProblem] | None = None  # that of the state with this `curved`
@@ -157,7 +158,8 @@ class Newton(Growing):
     def state(self, state: State) -> None:
         self._state = state
         self._shown[:] = state.point  # what predicts holds these arrays
-        self.ranges[:] = ranges_of(state.units[:2], 1.0)
+        # The units of numbers are robust: a delay of 180 minutes is ten of them, and says as much as it is long.
+        self.ranges[:] = _EVERYWHERE if self._huber else ranges_of(state.units[:2], 1.0)
 
     @property
     def estimate(self) -> np.ndarray:
