@@ -16,6 +16,9 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
+from connectors.kafkaclient import kafka_errors
+from streamdp.errors import StreamDPError
+
 _CLOSE_S = 5.0
 
 
@@ -147,7 +150,8 @@ class PythonGroup(GroupClient):
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         given = {TopicPartition(self._topic, p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
-        with contextlib.suppress(KafkaError, AssertionError, RuntimeError):  # it is for readers of the lag only
+        # It is for readers of the lag only. Which errors are the client's, `kafka_errors` says.
+        with contextlib.suppress(StreamDPError, AssertionError), kafka_errors(self._topic):
             self._consumer.commit_async(given)
 
     def close(self) -> None:

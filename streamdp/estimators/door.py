@@ -39,7 +39,7 @@ def chosen(trust: Trust, *, classes: bool) -> str:
 
 
 def Regressor(trust: Trust, **parameters: Any) -> Estimator:  # noqa: N802 - it makes what its name says
-    """Return an estimator of a number, for whoever is trusted with raw records.
+    """Return an estimator of a number. Its class follows from who may see raw records.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def Regressor(trust: Trust, **parameters: Any) -> Estimator:  # noqa: N802 - it 
 
 
 def Classifier(trust: Trust, **parameters: Any) -> Estimator:  # noqa: N802 - it makes what its name says
-    """Return an estimator of classes, for whoever is trusted with raw records.
+    """Return an estimator of classes. Its class follows from who may see raw records.
 
     Parameters
     ----------
