@@ -67,6 +67,10 @@ RECONNECT_MS = 2000
 """The longest pause before a broker is tried again. It must be well below all timeouts: with the 30 s of kafka-python,
 messages expired before each new try, and a producer did not send again after its brokers were back."""
 
+SESSION_MS = 15_000
+"""After how long without a heartbeat a broker gives the partitions of a worker to others. By their own default the
+clients take 45 s, in which nobody reads them. A worker that was only slow commits nothing: its claim has ended."""
+
 CONNECTION = {"bootstrap_timeout_ms": int(1000 * CONNECT_TIMEOUT_S), "reconnect_backoff_max_ms": RECONNECT_MS}
 """What all clients have, if nothing else is given."""
 
@@ -94,6 +98,7 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
         "max_partition_fetch_bytes": 4 << 20,
         "metadata_max_age_ms": METADATA_MS,
         "isolation_level": "read_committed",
+        "session_timeout_ms": SESSION_MS,
         **options,
         "bootstrap_servers": bootstrap_servers,
         "group_id": group,

@@ -16,7 +16,7 @@ import kafka
 from kafka.errors import KafkaConnectionError, OffsetOutOfRangeError, for_code
 from kafka.structs import MemberState
 
-from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, explain_refusal
+from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, SESSION_MS, explain_refusal
 from connectors.kafkagroup import GroupClient, Messages, OnChange
 from streamdp.errors import ConfigError
 
@@ -105,6 +105,7 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
         "isolation.level": "read_committed",
         "max.partition.fetch.bytes": 4 << 20,
         "reconnect.backoff.max.ms": RECONNECT_MS,
+        "session.timeout.ms": SESSION_MS,
         "topic.metadata.refresh.interval.ms": METADATA_MS,
     }
     return defaults | given | {

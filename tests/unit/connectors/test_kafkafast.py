@@ -7,6 +7,8 @@ import traceback
 import kafka
 import pytest
 
+from connectors import kafkaclient
+from connectors.kafkaclient import SESSION_MS
 from connectors.kafkafast import NAMES, SAME, FastGroup, fast_settings
 from streamdp.errors import ConfigError
 
@@ -41,8 +43,19 @@ def test_security_has_the_names_of_librdkafka() -> None:
         "ssl.endpoint.identification.algorithm": "none",
         "bootstrap.servers": "a:1,b:2",
         "group.id": "g",
+        "session.timeout.ms": SESSION_MS,
     }
     assert "ssl.endpoint.identification.algorithm" not in fast_settings("a:1", "g", {"ssl_check_hostname": True})
+
+
+def test_a_killed_worker_is_noticed_as_fast_by_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their own default its partitions were read by nobody for 45 seconds."""
+    asked: list[int] = []
+    monkeypatch.setattr(kafkaclient, "KafkaConsumer", lambda **given: asked.append(given["session_timeout_ms"]))
+    for options in ({}, {"session_timeout_ms": 40_000}):
+        kafkaclient.connect("a:1", "g", options)
+        asked.append(fast_settings("a:1", "g", options)["session.timeout.ms"])
+    assert asked == [15_000, 15_000, 40_000, 40_000]
 
 
 def test_no_option_changes_what_exactly_once_counting_decides() -> None:
