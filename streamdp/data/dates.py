@@ -19,7 +19,8 @@ NAMES = {
 
 EPOCHS = {"days": 86_400_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 """Formats that count since 1970 (UTC), as Avro's dates do, in microseconds."""
-_LAST_MOMENT = 2.5e17  # microseconds: before the year 9999
+LAST_MOMENT = 2.5e17
+"""In microseconds: before the year 9999."""
 
 _ZONES = ("%z", "%:z", "%::z", "%:::z", "%#z", "%+")
 """Codes of `strftime` for an offset from UTC."""
@@ -62,7 +63,7 @@ def _iso(text: pl.Series, part: str) -> pl.Series:
 
 def _counted(text: pl.Series, part: str, unit: int) -> pl.Series:
     moments = text.cast(pl.Float64, strict=False) * unit
-    moments = moments.set(~(moments.abs() < _LAST_MOMENT).fill_null(False), None).floor().cast(pl.Int64)
+    moments = moments.set(~(moments.abs() < LAST_MOMENT).fill_null(False), None).floor().cast(pl.Int64)
     return _of(pl.from_epoch(moments, time_unit="us"), part).cast(pl.Int64)
 
 

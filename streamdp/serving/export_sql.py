@@ -1,54 +1,61 @@
-"""An exported model as a query in the SQL that PostgreSQL and DuckDB share.
+"""An exported model as one query, which PostgreSQL, DuckDB and SQLite read alike.
 
-It adds the prediction, and the probability of each class, to the rows of a table. A row that does not fit the schema
-has nulls. Numbers must be in columns of numbers, dates in columns of dates, or of texts in ISO 8601
-or their own format.
+It adds the prediction, and the probability of each class, to the rows of a table. Each is a scalar subquery of nested
+selects, because SQLite has no LATERAL. Dates are read by arithmetic, because the three share no functions for them. A
+row that does not fit the schema has nulls. Numbers must be in columns of numbers, dates in columns of dates, or of
+texts in ISO 8601 or their own format.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from streamdp.data.dates import EPOCHS
+from streamdp.data.dates import EPOCHS, LAST_MOMENT
 from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
 from streamdp.serving.added import PREDICTION, SHARE
 
+_ONCE = "LIMIT 1 OFFSET 0"
+"""It keeps the one row: without it, PostgreSQL and SQLite compute an inner column at each use."""
+_CODES = {"Y": "year", "y": "short", "m": "month", "d": "day", "H": "hour", "I": "twelve", "p": "half", "M": "minute"}
+_CODES |= {"S": "second"}
+_TIME = "'0123456789:.,+-Z'"
+
 
 def sql(document: Mapping[str, Any], table: str) -> str:
     """Return the query of a `document` for the rows of `table`. Raises `ConfigError` for a path in nested JSON."""
-    values = [f"{_value(given)} AS v{k}" for k, given in enumerate(document["inputs"])]
+    inputs = document["inputs"]
     columns = [c for c in document["columns"] if c["kind"] != "product"]
     products = [c for c in document["columns"] if c["kind"] == "product"]
-    encoded = [f"{_column(c)} AS c{j}" for j, c in enumerate(columns)]
-    multiplied = [
-        " * ".join(f"c{k}" for k in c["columns"]) + f" AS c{len(columns) + j}" for j, c in enumerate(products)
-    ]
     ranges = document["ranges"] or [(None, None)] * len(document["columns"])
     cut = [f"c{j}" if low is None else _clip(f"c{j}", low, high) for j, (low, high) in enumerate(ranges)]
     scores = [
-        " + ".join(
-            [
-                _number(output["intercept"]),
-                *(f"{_number(w)} * {x}" for w, x in zip(output["weights"], cut, strict=True)),
-            ]
-        )
-        + f" AS s{k}"
-        for k, output in enumerate(document["outputs"])
+        [_number(output["intercept"]), *(f"{_number(w)} * {x}" for w, x in zip(output["weights"], cut, strict=True))]
+        for output in document["outputs"]
     ]
-    fits = " AND ".join(f"v{k} IS NOT NULL" for k in range(len(values)))
-    shown = _shown(document)
-    _check_lengths([*{str(given["column"]) for given in document["inputs"]}, *(name for name, _ in shown)])
+    more, shown = _shown(document)
+    _check_lengths([*{str(given["column"]) for given in inputs}, *(name for name, _ in shown)])
+    dates = [_date(given, k) for k, given in enumerate(inputs) if given["type"] == "date"]
+    layers = [
+        *([expression for date in dates for expression in date[layer]] for layer in range(4 * bool(dates))),
+        [f"{_value(given, k)} AS v{k}" for k, given in enumerate(inputs)],
+        [f"{_column(c)} AS c{j}" for j, c in enumerate(columns)],
+        [" * ".join(f"c{k}" for k in c["columns"]) + f" AS c{len(columns) + j}" for j, c in enumerate(products)],
+        [f"{' + '.join(terms)} AS s{k}" for k, terms in enumerate(scores)],
+        *more,
+    ]
+    nested = ""
+    for expressions in filter(None, layers):
+        rest = f"FROM ({nested}) AS x " if nested else ""
+        nested = "SELECT\n  " + ",\n  ".join(["*"] * bool(nested) + expressions) + f"\n{rest}{_ONCE}"
+    fits = " AND ".join(f"v{k} IS NOT NULL" for k in range(len(inputs)))
+    added = [f"(SELECT {found} FROM (\n{nested}) AS x WHERE {fits}) AS {_name(name)}" for name, found in shown]
     comment = "".join(f"-- {line}\n" for line in document["statement"].splitlines())
-    layers = _select(values, "OFFSET 0")  # without this, PostgreSQL computes an inner column at each use
-    layers = _select(["*", *encoded], f"FROM ({layers}) AS v WHERE {fits} OFFSET 0")
-    layers = _select(["*", *multiplied], f"FROM ({layers}) AS c OFFSET 0") if multiplied else layers
-    layers = _select(["*", *scores] if document["moderation"] else scores, f"FROM ({layers}) AS x OFFSET 0")
-    layers = _select([f"{expression} AS {_name(name)}" for name, expression in shown], f"FROM ({layers}) AS s")
-    return f"{comment}SELECT r.*, m.*\nFROM {table} AS r\nLEFT JOIN LATERAL (\n{layers}\n) AS m ON TRUE;\n"
+    return f"{comment}SELECT r.*,\n" + ",\n".join(added) + f"\nFROM {table} AS r;\n"
 
 
 def _check_lengths(names: list[str]) -> None:
@@ -61,31 +68,32 @@ def _check_lengths(names: list[str]) -> None:
         )
 
 
-def _select(expressions: list[str], rest: str) -> str:
-    return "SELECT\n  " + ",\n  ".join(expressions) + (f"\n{rest}" if rest else "")
-
-
-def _shown(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The columns that are added, each with its expression."""
+def _shown(document: Mapping[str, Any]) -> tuple[list[list[str]], list[tuple[str, str]]]:
+    """What is computed of the scores, layer by layer, and the columns that are added, each with its expression."""
     classes = document["classes"]
     if classes is None:
         found = "s0" if document["cut"] is None else _clip("s0", *document["cut"])
         found = f"exp({found})" if document["link"] == "log" else found
-        return [(PREDICTION, f"{found} * {_number(document['scale'])}")]
+        return [], [(PREDICTION, f"{found} * {_number(document['scale'])}")]
     labels = [_text(str(label)) for label in classes]
     several = range(len(document["outputs"]))
     if len(several) == 1:
-        chosen = f"CASE WHEN s0 > 0 THEN {labels[1]} ELSE {labels[0]} END"
-        second = f"1 / (1 + exp(-{_clip(_moderated(document), -700, 700)}))"
-        shares = [f"1 - {second}", second]
+        chosen = _case([("s0 > 0", labels[1])], labels[0])
+        layers = [[f"{_moderated(document)} AS p"], [f"1 / (1 + exp(-{_clip('p', -700, 700)})) AS p1"]]
+        shares = ["1 - p1", "p1"]
     else:
         best = [" AND ".join(f"s{k} >= s{i}" for i in several if i != k) for k in several]
-        chosen = "CASE " + " ".join(f"WHEN {b} THEN {label}" for b, label in zip(best, labels, strict=True)) + " END"
-        top = f"greatest({', '.join(f's{i}' for i in several)})"
-        powers = [f"exp(greatest(s{k} - {top}, -700))" for k in several]
-        shares = [f"{power} / ({' + '.join(powers)})" for power in powers]
+        chosen = _case(zip(best, labels, strict=True))
+        least = _number(math.exp(-700))
+        powers = [f"{_case([(f's{k} - p > -700', f'exp(s{k} - p)')], least)} AS p{k}" for k in several]
+        layers = [[f"{_case((b, f's{k}') for k, b in enumerate(best))} AS p"], powers]
+        shares = [f"p{k} / ({' + '.join(f'p{i}' for i in several)})" for k in several]
     names = [f"{SHARE}{label}" for label in classes] if document["probabilities"] else []
-    return [(PREDICTION, chosen), *zip(names, shares, strict=False)]
+    return layers if names else [], [(PREDICTION, chosen), *zip(names, shares, strict=False)]
+
+
+def _case(branches: Iterable[tuple[str, Any]], other: Any = "NULL") -> str:
+    return " ".join(["CASE", *(f"WHEN {condition} THEN {found}" for condition, found in branches), f"ELSE {other} END"])
 
 
 def _moderated(document: Mapping[str, Any]) -> str:
@@ -98,71 +106,135 @@ def _moderated(document: Mapping[str, Any]) -> str:
     return f"s0 / sqrt(1 + {_number(factor)} * ({' + '.join([_number(noise['constant']), *squares])}))"
 
 
-def _value(given: Mapping[str, Any]) -> str:
-    """The value of an input; null if it does not fit."""
-    if "." in str(given["column"]):
-        raise ConfigError(f"export: {given['column']!r} is a path in nested JSON, which has no column in a table")
-    column = f"r.{_name(str(given['column']))}"
-    text = f"CAST({column} AS varchar)"
+def _value(given: Mapping[str, Any], k: int) -> str:
+    """The value of input `k`; null if it does not fit."""
+    column, text = _read(given)
     missing = "NULL" if given.get("missing") is None else _number(given["missing"])
+    nothing = [f"{column} IS NULL", f"{text} = ''", *(f"trim({text}) = {_text(blank)}" for blank in given["blanks"])]
+    gap = (" OR ".join(nothing), missing)
+    other = "NULL" if given.get("other") is None else given["other"]
     if given["type"] == "category":
-        blanks = f" OR trim({text}) IN ({', '.join(map(_text, given['blanks']))})" if given["blanks"] else ""
-        texts = "".join(f" WHEN {text} = {_text(t)} THEN {code}" for t, code in given["codes"].items())
-        other = "NULL" if given["other"] is None else given["other"]
-        return f"CASE WHEN {column} IS NULL OR {text} = ''{blanks} THEN {missing}{texts} ELSE {other} END"
+        return _case([gap, *((f"{text} = {_text(t)}", code) for t, code in given["codes"].items())], other)
     if given["type"] == "date":
-        return _part(given, column, text, missing)
+        named = [(f"w{k} = {number}", code) for number, code in (given["codes"] or {}).items()]
+        return _case([gap, *named, (f"w{k} IS NOT NULL", f"w{k}" if given["codes"] is None else other)])
     if given["type"] == "hash":
         raise ConfigError("export: a text that is hashed cannot be read by SQL; use json or python")
     number = f"CAST({column} AS double precision)"
-    finite = f"CASE WHEN abs({number}) < CAST('Infinity' AS double precision) THEN {number} END"
-    nothing = f"{column} IS NULL OR {number} = CAST('NaN' AS double precision)"
-    return finite if missing == "NULL" else f"CASE WHEN {nothing} THEN {missing} ELSE {finite} END"
+    nan = (f"{number} > {_number(sys.float_info.max)}", _case([(f"1 / {number} > 0", missing)]))
+    return _case([gap, (_is_number(column, sys.float_info.max), number), nan])
 
 
-def _part(given: Mapping[str, Any], column: str, text: str, missing: str) -> str:
-    part = given["part"]
-    if given["format"] is not None:
-        text = _iso(given, column, text)
-    if part in ("hour", "minute"):
-        found = f"CAST(substr({text}, {12 if part == 'hour' else 15}, 2) AS double precision)"
-    else:
-        field = {"weekday": "isodow"}.get(part, part)
-        found = f"CAST(extract({field} FROM CAST(substr({text}, 1, 10) AS date)) AS double precision)"
-    if given["codes"] is not None:
-        codes = "".join(f" WHEN {found} = {number} THEN {code}" for number, code in given["codes"].items())
-        found = f"CASE{codes} ELSE {'NULL' if given['other'] is None else given['other']} END"
-    return f"CASE WHEN {column} IS NULL THEN {missing} ELSE {found} END"
+def _read(given: Mapping[str, Any]) -> tuple[str, str]:
+    """The column of an input, and its values as texts."""
+    if "." in str(given["column"]):
+        raise ConfigError(f"export: {given['column']!r} is a path in nested JSON, which has no column in a table")
+    column = f"r.{_name(str(given['column']))}"
+    return column, f"CAST({column} AS varchar)"
 
 
-def _iso(given: Mapping[str, Any], column: str, text: str) -> str:
-    """A date in a format of its own, or a count since 1970 (UTC), as ISO 8601; null if it has another format."""
-    form = given["format"]
+def _is_number(column: str, most: float) -> str:
+    """Whether the values are numbers up to `most`: SQLite has texts in columns of numbers, and reads them as 0."""
+    number = f"CAST({column} AS double precision)"
+    return f"{column} = {number} AND abs({number}) <= {_number(most)}"
+
+
+def _date(given: Mapping[str, Any], k: int) -> list[list[str]]:
+    """What is computed of date `k`, in four layers. The last one is its part, w; null for a text that is no date."""
+    column, text = _read(given)
+    form, part = given["format"], given["part"]
     if form in EPOCHS:
-        moment = f"CAST(floor(CAST({column} AS double precision) * {EPOCHS[form] / 1e6!r}) AS bigint)"
-        days = f"CAST(floor({moment} / 86400.0) AS integer)"
-        since = f"({moment} - {days} * 86400.0)"  # the start of the day
-        pieces = ((" ", f"floor({since} / 3600)"), (":", f"floor({since} / 60) - floor({since} / 3600) * 60"))
-        clock = "".join(f" || '{mark}' || lpad(CAST(CAST({n} AS integer) AS varchar), 2, '0')" for mark, n in pieces)
-        return f"(CAST(CAST('1970-01-01' AS date) + {days} AS varchar){clock})"
-    parts = re.findall("%(.)|([^%]+)", form)
-    codes = [code for code, _ in parts if code]
-    if unread := set(codes) & {"I", "p"}:
-        raise ConfigError(f"export: {given['name']!r} has %{min(unread)} in its format, which SQL does not read")
-    digits = {"Y": "([0-9]{4})"}
-    pattern = "".join(
-        digits.get(code, "([0-9]{1,2})") if code else re.escape(mark).replace("/", "[/]") for code, mark in parts
+        seconds = f"floor(CAST({column} AS double precision) * {_number(EPOCHS[form] / 1e6)})"
+        fits = _is_number(column, LAST_MOMENT / EPOCHS[form])
+        names = [f"{_case([(fits, seconds)])} AS t{k}", f"floor(t{k} / 86400) AS g{k}", f"t{k} - g{k} * 86400 AS u{k}"]
+        return [*([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
+    read, fits = _iso(f"t{k}", part) if form is None else _pieces(form, f"t{k}")
+    numbers = [f"{_case([(f'g{k} = 1', f'CAST({piece} AS integer)')])} AS {name}{k}" for name, piece in read.items()]
+    found = _of_numbers(part, {name: f"{name}{k}" for name in read})
+    return [[f"trim({text}) AS t{k}"], [f"{_case([(fits, 1)])} AS g{k}"], numbers, [f"{found} AS w{k}"]]
+
+
+def _iso(text: str, part: str) -> tuple[dict[str, str], str]:
+    """The pieces of a text in ISO 8601 that a part needs, and the condition that it is well written."""
+    day = {"year": f"substr({text}, 1, 4)", "month": f"substr({text}, 6, 2)", "day": f"substr({text}, 9, 2)"}
+    fits = [_is_digits(piece, 2 + 2 * (name == "year")) for name, piece in day.items()]
+    fits += [f"substr({text}, 5, 1) = '-'", f"substr({text}, 8, 1) = '-'", f"substr({text}, 11, 1) IN ('', 'T', ' ')"]
+    if part not in ("hour", "minute"):
+        return day, " AND ".join([*fits, f"trim(substr({text}, 12), {_TIME}) = ''"])
+    clock = f"substr({text}, {_case([(' AND '.join(fits), 12)], 1)})"
+    read = {"hour": f"substr({clock}, 1, 2)", "minute": f"substr({clock}, 4, 2)"}
+    fits = [*(_is_digits(piece, 2) for piece in read.values()), f"substr({clock}, 3, 1) = ':'"]
+    return read, " AND ".join([*fits, f"trim(substr({clock}, 6), {_TIME}) = ''"])
+
+
+def _is_digits(piece: str, *lengths: int) -> str:
+    return f"length({piece}) IN ({', '.join(map(str, lengths))}) AND trim({piece}, '0123456789') = ''"
+
+
+def _pieces(form: str, rest: str) -> tuple[dict[str, str], str]:
+    """As `_iso`, of a text in a `form` of `strftime`: each piece begins the `rest` that the earlier ones leave."""
+    read, fits, tokens = {}, [], re.findall("%(.)|([^%]+)", form)
+    for (code, mark), (follows, _) in zip(tokens, [*tokens[1:], ("", "")], strict=True):
+        width, after = 4 if code == "Y" else 2, f"ltrim({rest}, '0123456789')"
+        if mark:
+            fits.append(f"substr({rest}, 1, {len(mark)}) = {_text(mark)}")
+            rest = f"substr({rest}, {len(mark) + 1})"
+        elif code == "p":
+            fits.append(f"upper(substr({rest}, 1, 2)) IN ('AM', 'PM')")
+            read["half"], rest = _case([(f"upper(substr({rest}, 1, 2)) = 'PM'", "'12'")], "'0'"), f"substr({rest}, 3)"
+        else:
+            piece = f"substr({rest}, 1, {width if follows else f'length({rest}) - length({after})'})"
+            rest = f"substr({rest}, {width + 1})" if follows else after
+            fits.append(_is_digits(piece, *((4,) if width == 4 else (1, 2))))
+            read[_CODES[code]] = piece
+    return read, " AND ".join([*fits, f"{rest} = ''"])
+
+
+def _of_numbers(part: str, read: Mapping[str, str]) -> str:
+    """A part of the date and time that whole numbers are; null if there is no such date or time."""
+    short = read.get("short", "70")
+    year = read.get("year", f"({short} + {_case([(f'{short} < 70', 2000)], 1900)})")
+    month, day = read.get("month", "1"), read.get("day", "1")
+    hour = read.get("hour", f"({read.get('twelve', '0')} % 12 + {read.get('half', '0')})")
+    leap = f"{year} % 4 = 0 AND ({year} % 100 <> 0 OR {year} % 400 = 0)"
+    last = _case([(f"{month} IN (4, 6, 9, 11)", 30), (f"{month} <> 2", 31), (leap, 29)], 28)
+    ends = {"month": (1, 12), "day": (1, last), "hour": (0, 23), "twelve": (1, 12), "minute": (0, 59)}
+    ends |= {"second": (0, 59)}
+    fits = [f"{name} BETWEEN {ends[key][0]} AND {ends[key][1]}" for key, name in read.items() if key in ends]
+    if part == "weekday":
+        since = f"({year} - {_case([(f'{month} < 3', 1)], 0)})"  # years begin in March
+        days = f"365 * {since} + floor({since} / 4.0) - floor({since} / 100.0) + floor({since} / 400.0)"
+        found = _weekday(f"({days} + floor((153 * (({month} + 9) % 12) + 2) / 5.0) + {day} + 1)")
+    else:
+        found = {"year": year, "month": month, "day": day, "hour": hour, "minute": read.get("minute", "0")}[part]
+    found = f"CAST({found} AS double precision)"
+    return _case([(" AND ".join(fits), found)]) if fits else found
+
+
+def _of_moment(part: str, days: str, second: str) -> str:
+    """A part of a moment: whole `days` since 1970, and a second of the day."""
+    if part == "weekday":
+        return _weekday(f"({days} + 3)")
+    if part == "hour":
+        return f"floor({second} / 3600)"
+    if part == "minute":
+        return f"floor({second} / 60) - 60 * floor({second} / 3600)"
+    era = f"floor(({days} + 719468) / 146097)"  # of 400 years, which begin in March; as Hinnant's civil_from_days
+    day = f"({days} + 719468 - 146097 * {era})"
+    year = f"floor(({day} - floor({day} / 1460) + floor({day} / 36524) - floor({day} / 146096)) / 365)"
+    day = f"({day} - 365 * {year} - floor({year} / 4) + floor({year} / 100))"
+    month = f"floor((5 * {day} + 2) / 153)"
+    if part == "year":
+        return f"{year} + 400 * {era} + {_case([(f'{day} >= 306', 1)], 0)}"
+    return (
+        f"{month} + {_case([(f'{month} < 10', 3)], -9)}"
+        if part == "month"
+        else f"{day} - floor((153 * {month} + 2) / 5) + 1"
     )
-    pattern = _text(f"^{pattern}$")
 
-    def piece(code: str, width: int = 2) -> str:
-        if code not in codes:
-            return "'01'" if code in "md" else "'00'"
-        return f"lpad(regexp_replace(trim({text}), {pattern}, '\\{codes.index(code) + 1}'), {width}, '0')"
 
-    year = piece("Y", 4) if "Y" in codes else f"(CASE WHEN {piece('y')} < '70' THEN '20' ELSE '19' END || {piece('y')})"
-    day = f"{year} || '-' || {piece('m')} || '-' || {piece('d')} || ' ' || {piece('H')} || ':' || {piece('M')}"
-    return f"(CASE WHEN trim({text}) ~ {pattern} THEN {day} END)"
+def _weekday(days: str) -> str:
+    return f"{days} - 7 * floor({days} / 7.0) + 1"
 
 
 def _column(column: Mapping[str, Any]) -> str:
@@ -190,7 +262,10 @@ def _column(column: Mapping[str, Any]) -> str:
 
 
 def _clip(expression: str, low: float, high: float) -> str:
-    return f"least(greatest({expression}, {_number(low)}), {_number(high)})"
+    return _case(
+        [(f"{expression} < {_number(low)}", _number(low)), (f"{expression} > {_number(high)}", _number(high))],
+        expression,
+    )
 
 
 def _number(value: float) -> str:

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import runpy
+import sqlite3
 import sys
 import uuid
 from pathlib import Path
@@ -113,6 +114,15 @@ def by_duckdb(model: Any, rows: pl.DataFrame) -> Answers:
         return of_query([column[0] for column in query.description or ()], query.fetchall())
 
 
+def by_sqlite(model: Any, rows: pl.DataFrame) -> Answers:
+    with sqlite3.connect(":memory:") as database:
+        kinds = (f'"{name}" {"text" if kind == pl.String else "real"}' for name, kind in rows.schema.items())
+        database.execute(f"CREATE TABLE people ({', '.join(kinds)})")
+        database.executemany(f"INSERT INTO people VALUES ({', '.join('?' * rows.width)})", rows.rows())
+        query = database.execute(str(EXPORTS["sql"].write(exported_model(model), "people")))
+        return of_query([column[0] for column in query.description], query.fetchall())
+
+
 def by_postgres(model: Any, rows: pl.DataFrame, url: str) -> Answers:
     import psycopg
 
@@ -202,6 +212,7 @@ def test_each_language_predicts_what_the_library_predicts(
     wanted = expected(committed_model, rows)
     same(by_python(committed_model, rows, tmp_path), wanted)
     same(by_duckdb(committed_model, rows), wanted)
+    same(by_sqlite(committed_model, rows), wanted)
     same(by_onnx(committed_model, rows), wanted)
     same(by_mlflow(committed_model, rows, tmp_path / "folder"), wanted)
     same(by_postgres(committed_model, rows, postgres.url), wanted)
@@ -219,7 +230,12 @@ def test_predictions_are_cut_to_the_bounds_of_the_target(
     low, high = np.exp([0.1, 0.11]) if target == "log" else (0.1, 0.11)
     assert np.all((numbers > low - 1e-9) & (numbers < high + 1e-9))
     assert np.mean(np.isclose(numbers, low) | np.isclose(numbers, high)) > 0.8
-    for found in (by_python(model, rows, tmp_path), by_duckdb(model, rows), by_onnx(model, rows)):
+    for found in (
+        by_python(model, rows, tmp_path),
+        by_duckdb(model, rows),
+        by_sqlite(model, rows),
+        by_onnx(model, rows),
+    ):
         same(found, wanted)
 
 
@@ -238,7 +254,12 @@ def test_columns_are_cut_to_their_ranges_in_every_way_out(
     wanted = expected(model, rows)
     assert sum(a != b for a, b in zip(plain, wanted, strict=True)) > 50
     assert exported_model(model)["ranges"][:2] == [[None, None], [-0.3, 0.2]]
-    for found in (by_python(model, rows, tmp_path), by_duckdb(model, rows), by_onnx(model, rows)):
+    for found in (
+        by_python(model, rows, tmp_path),
+        by_duckdb(model, rows),
+        by_sqlite(model, rows),
+        by_onnx(model, rows),
+    ):
         same(found, wanted)
     same(by_mlflow(model, rows, tmp_path / "folder"), wanted)
 
@@ -250,6 +271,7 @@ def test_dates_in_python_and_sql_and_hashes_in_python(tmp_path: Path, postgres: 
     same(by_python(model, rows, tmp_path), wanted)
     same(by_mlflow(model, rows, tmp_path / "folder"), wanted)
     same(by_duckdb(model, rows), wanted)
+    same(by_sqlite(model, rows), wanted)
     same(by_postgres(model, rows, postgres.url), wanted)
     for features, names in ((COMMON | DATES, ["onnx"]), (COMMON | HASHED, ["onnx", "sql"])):
         built = of_one_record(job(features, "number").build_estimator())
