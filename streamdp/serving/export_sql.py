@@ -121,8 +121,10 @@ def _value(given: Mapping[str, Any], k: int) -> str:
     if given["type"] == "hash":
         raise ConfigError("export: a text that is hashed cannot be read by SQL; use json or python")
     number = f"CAST({column} AS double precision)"
-    nan = (f"{number} > {_number(sys.float_info.max)}", _case([(f"1 / {number} > 0", missing)]))
-    return _case([gap, (_is_number(column, sys.float_info.max), number), nan])
+    values = [gap, (_is_number(column, sys.float_info.max), number)]
+    if missing != "NULL":  # NaN is a gap, and an infinity is not: PostgreSQL says that NaN is more
+        values.append((f"{number} > {_number(sys.float_info.max)} AND 1 / {number} > 0", missing))
+    return _case(values)
 
 
 def _read(given: Mapping[str, Any]) -> tuple[str, str]:

@@ -32,6 +32,11 @@ DATES: dict[str, Any] = {
     "short": {"column": "short", "format": "%d-%m-%y", "part": "year", "bounds": [1970, 2069]},
     "since": {"column": "since", "format": "seconds", "part": "weekday", "bounds": [1, 7]},
     "since hour": {"column": "since", "format": "seconds", "part": "hour", "bounds": [0, 23]},
+    "since day": {"column": "since", "format": "seconds", "part": "day", "bounds": [1, 31]},
+    "since month": {"column": "since", "format": "seconds", "part": "month", "bounds": [1, 12]},
+    "since year": {"column": "since", "format": "seconds", "part": "year", "bounds": [1900, 2100]},
+    "noon": {"column": "noon", "format": "%m/%d/%Y %I:%M %p", "cyclic": "hour"},
+    "close": {"column": "close", "format": "%Y%m%d", "part": "weekday", "bounds": [1, 7], "missing": "zero"},
 }
 HASHED: dict[str, Any] = {"street": {"hash": 5}}
 TARGETS: dict[str, Any] = {
@@ -68,7 +73,9 @@ def records(n: int) -> pl.DataFrame:
         "city": [None, "", "NA", "Rome", " Paris", "O'Lyon"],
         "member": ["True", "0", "FALSE", "maybe", None],
         "when": ["2013-01-06 00:00:00", "2013-12-31T23:59:59Z", "1999-02-28 12:30", None],
-        "german": ["1.2.2024", "01.02.2024 ", "2024-02-01", "k.A.", None],
+        "german": ["1.2.2024", "01.02.2024 ", "2024-02-01", "k.A.", "NA", "31.02.2024", None],
+        "noon": ["2/29/2023 1:00 PM", "2/28/2023 13:00 PM", "02/28/2023 12:59 am", "12/31/1999 12:00 PM", None],
+        "close": ["2024-02-29", "20230229", "20000229", "", "NA", None],
         "american": ["2/1/2024 9:05", "02/01/2024", None],
         "short": ["01-02-70", "01-02-69", "1-2-00", "01-02-2000"],
         "since": [0.0, -1.0, 1e9 + 0.5],
@@ -88,7 +95,12 @@ def records(n: int) -> pl.DataFrame:
         "german": np.array([f"{1 + k % 28:02}.{1 + k % 12:02}.{2000 + k % 30}" for k in range(n)], dtype=object),
         "american": np.array([f"{1 + k % 12:02}/{1 + k % 28:02}/2024 {k % 24:02}:30" for k in range(n)], dtype=object),
         "short": np.array([f"{1 + k % 28:02}-{1 + k % 12:02}-{k % 100:02}" for k in range(n)], dtype=object),
-        "since": np.arange(n) * 12_345_678.0,
+        "noon": np.array(
+            [f"{1 + k % 12}/{1 + k % 28}/{1950 + k % 99} {1 + k % 12}:{k % 60:02} {'AP'[k % 2]}M" for k in range(n)],
+            dtype=object,
+        ),
+        "close": np.array([f"{1900 + k % 300}{1 + k % 12:02}{1 + k % 28:02}" for k in range(n)], dtype=object),
+        "since": (np.arange(n) - n // 2) * 12_345_678.0,
         "street": np.array([f"street {k}" for k in rng.integers(0, 99, n)], dtype=object),
     }
     out = {}
