@@ -16,7 +16,7 @@ import contextlib
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from hashlib import blake2b
 from itertools import repeat
 from operator import is_not
@@ -124,6 +124,11 @@ def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
     return list(map(subject_bytes, subjects))
 
 
+def hash_start(key: bytes, size: int = 16) -> Callable[[], blake2b]:
+    """Return what begins a hash of `size` bytes, of one subject, under the `key`: see `hash_people`."""
+    return blake2b(digest_size=size, key=key, person=b"streamdp-subject").copy
+
+
 def hash_people(
     people: Sequence[bytes | None], key: bytes, periods: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -138,7 +143,7 @@ def hash_people(
     """
     present = np.fromiter(map(is_not, people, repeat(None)), dtype=np.bool_, count=len(people))
     # A copy spares the set-up. BLAKE2b compresses the block with the key at the first update, so for each subject anew.
-    start = blake2b(digest_size=16 if periods is None else 12, key=key, person=b"streamdp-subject").copy
+    start = hash_start(key, 16 if periods is None else 12)
     suffixes = repeat(b"") if periods is None else np.ascontiguousarray(periods, ">u4").view("V4").tolist()
     digests = []
     for person, suffix in zip(people, suffixes, strict=False):

@@ -387,8 +387,8 @@ class Estimator(river_base.Estimator):
             check_weight(w)
         learner = self.learner
         with learner.rng.lock:
-            fast = learner.fast if budget is None and subject is None else None
-            if fast is None or not fast.learn(x, y, learner.rng):
+            fast = learner.fast if budget is None else None
+            if fast is None or not fast.learn(x, y, learner.rng, subject):
                 self._learn_record(x, y, budget, subject)
                 if subject is None:
                     self._first.note(self, x, y)
@@ -426,18 +426,22 @@ class Estimator(river_base.Estimator):
         if learner.dated and learner.keeps(y) is not None:
             admission.left_out += 1
         else:
-            admission.admit(learner, self.held_out, X, y, spend, None, [subject], spend if own else None)
-            if not own and subject is None and learner.fast is None:
-                self._learn_faster()
+            refused = admission.admit(learner, self.held_out, X, y, spend, None, [subject], spend if own else None)
+            if not own and learner.fast is None and refused is None:
+                self._learn_faster(subject is not None)
 
-    def _learn_faster(self) -> None:
+    def _learn_faster(self, of_subjects: bool) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
-        features, learner = self._features, self.learner
-        watched = self._first.watched
-        if watched is None or features is None or features.packer is None:
+        features, learner, ledger, gate = self._features, self.learner, self._admission.ledger, None
+        watched = () if of_subjects else self._first.watched
+        if watched is None or features is None or features.packer is None or self.sides or not self._plain_targets:
             return
-        if not self.sides and self._plain_targets and (kernel := learner.record_kernel()) is not None:
-            fast = RecordLearner(features.packer, kernel)
+        if of_subjects:
+            gate = None if ledger is None or learner.open is not None else ledger.gate(self._admission.spend)
+            if gate is None:
+                return
+        if (kernel := learner.record_kernel()) is not None:
+            fast = RecordLearner(features.packer, kernel, gate)
             if learner.open is not None:
                 fast.count(learner.seen, learner.open.records, learner.pending + learner.end_full())
             fast.watch(watched)

@@ -20,6 +20,7 @@ import numpy as np
 cimport numpy as cnp
 
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SHIFT, SLOPE, TABLE
+from streamdp.ledger.subject_gate cimport SubjectGate
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, entry, matrix, random_words, rows_of, scratch, vector, whole_numbers, wipe
 
@@ -346,10 +347,12 @@ cdef inline double moderated(double score, double square, double variance) noexc
 cdef class RecordLearner:
     """Learns plain records one by one, while nothing but their count has to be noted. Its caller holds the lock.
 
-    `packer`: what is declared about a record. `kernel`: what learns a record.
+    `packer`: what is declared about a record. `kernel`: what learns a record. `gate`: admits its subject; None: records
+    have none.
     """
 
     cdef Packer _packer
+    cdef SubjectGate _gate
     cdef RecordKernel _kernel
     cdef tuple _counts
     cdef int64_t* _seen
@@ -357,10 +360,10 @@ cdef class RecordLearner:
     cdef Py_ssize_t _batch
     cdef size_t _watched[3]
 
-    def __init__(self, Packer packer not None, RecordKernel kernel not None):
+    def __init__(self, Packer packer not None, RecordKernel kernel not None, SubjectGate gate=None):
         if packer._width != kernel.width:
             raise TypeError("the model and the record differ in their numbers of columns")
-        self._packer, self._kernel = packer, kernel
+        self._packer, self._kernel, self._gate = packer, kernel, gate
 
     def count(self, cnp.ndarray seen not None, cnp.ndarray taken not None, Py_ssize_t batch):
         """Count records, which the kernel of a batch does not do.
@@ -376,11 +379,11 @@ cdef class RecordLearner:
         for i, address in enumerate(addresses or (0, 0, 0)):
             self._watched[i] = address
 
-    def learn(self, x, y, rng):
+    def learn(self, x, y, rng, subject):
         """Learn a record. False, and nothing is learned or counted, if it is not for the fast way, for the last record of
         a batch, and if the random words ran out.
 
-        `x`: the record. `y`: the target. `rng`: the random words.
+        `x`: the record. `y`: the target. `rng`: the random words. `subject`: whose record it is; None: nobody's.
         """
         cdef RecordKernel kernel = self._kernel
         cdef size_t address = <size_t> <PyObject*> x
@@ -389,6 +392,8 @@ cdef class RecordLearner:
         cdef cnp.ndarray words
         cdef Rows X, target
         cdef double* row
+        if (subject is None) != (self._gate is None):
+            return False
         if self._taken != NULL and self._taken[0] + 1 >= self._batch:
             return False
         if address == self._watched[0] or address == self._watched[1] or address == self._watched[2]:
@@ -402,7 +407,11 @@ cdef class RecordLearner:
                 source, end = random_words(words), cnp.PyArray_DIM(words, 0)
             X = Rows(<const char*> row, 1, p, 0, sizeof(double))
             target = Rows(<const char*> (row + p), 1, 1, 0, 0)
+            if self._gate is not None and not self._gate.admit(subject):
+                return False
             if not kernel.learn(&X, &target, row + p + 1, source, end):
+                if self._gate is not None:
+                    self._gate.undo()
                 return False
             if self._taken != NULL:
                 self._seen[0] += 1

@@ -37,13 +37,6 @@ cdef enum:
     FILTERS = 2
 
 
-cdef struct Cap:
-    # As `CapNumbers`.
-    int kind
-    double most
-    double most_delta
-
-
 cdef double _log_ndtr(double x) noexcept nogil:
     """Logarithm of the normal distribution function, with a relative error of 1e-10 for x <= 0."""
     cdef double z, series
@@ -101,7 +94,7 @@ def all_fit(cnp.ndarray rows not None, int kind, double most, double most_delta)
     return fit
 
 
-cdef void _admit(
+cdef void admit_rows(
     const int64_t* slots,
     Py_ssize_t n,
     const double* term,
@@ -168,5 +161,5 @@ def admit_in_order(
     for f in range(filters):
         limits[f].kind, limits[f].most, limits[f].most_delta = caps[f]
     with nogil:
-        _admit(slot, n, term, step, row, changed, limits, filters, answer)
+        admit_rows(slot, n, term, step, row, changed, limits, filters, answer)
     return admitted

@@ -1,35 +1,37 @@
 """What each subject has spent, and a cap on it: a record is admitted, or refused before anything is learned.
 
-`Ledger` decides. `paging` reads and writes the rows of subjects. The ledger of a `Store` is that of its database, for
-all jobs there, so that spends, state and position are committed together; another ledger is temporary.
+`Ledger` decides, over rows in memory. The ledger of a `Store` is that of its database, for all jobs there, so that
+spends, state and position are committed together (`stored`); another ledger ends with its process.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
-from sqlalchemy import Connection
 
-from streamdp.data.subjects import Dated, Subject, hash_people, subjects_bytes
-from streamdp.database.sqlite_connection import close, connect
-from streamdp.database.sqlite_driver import store_errors
-from streamdp.errors import BudgetError, NotAvailableError, SchemaError, StoreError
-from streamdp.ledger.caps import cap_of_numbers, check_counts, own_cap_numbers, shared_numbers, spend_numbers
+from streamdp.data.subjects import Dated, Subject, hash_people, hash_start, subjects_bytes
+from streamdp.errors import BudgetError, NotAvailableError, SchemaError
+from streamdp.ledger.caps import (
+    cap_numbers,
+    cap_of_numbers,
+    check_counts,
+    own_cap_numbers,
+    shared_numbers,
+    spend_numbers,
+)
 from streamdp.ledger.charged import CapHistory
-from streamdp.ledger.charges import Owner
-from streamdp.ledger.ledger_rows import create_ledger
 from streamdp.ledger.loans import Loan
-from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.memory_rows import MemoryRows
 from streamdp.ledger.periods import Cap, Moments, RenewingCap, budgets_of, for_all_time, own_cap, parse_cap
 from streamdp.ledger.rows import CAP, NOBODY
+from streamdp.ledger.subject_gate import SubjectGate
 from streamdp.ledger.subject_key import KEY_BYTES
-from streamdp.ledger.tables import LEDGER_FORMAT
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import JOINED, REFUSED, Prepared, Release
@@ -63,19 +65,19 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     `copy` and `deepcopy` (River's `clone`) return the same ledger, so that clones share the cap. Pickling raises
     `NotAvailableError`, and a fork of the process cannot use the ledger. Threads may share it: `lock` is held
-    while spends change, and from `write_pending` to `mark_committed`.
+    while spends change.
 
     - `cap`: a cap or its text, such as `"eps=3"` or `"eps=8 per 30 days, total eps=40"`.
 
-    It ends with its process: its rows are in a temporary database, which is deleted with it. For spends that are kept,
-    open a `Store` with a cap, give its `ledger` to models, and let `Store.commit` write the spends with their states.
+    It ends with its process: its rows are in memory, about 100 bytes for each subject. For spends that are kept, open a
+    `Store` with a cap, give its `ledger` to models, and let `Store.commit` write the spends with their states.
 
     Its attributes:
 
     - `of_database`: whether this is the ledger of a database of jobs (`Store`), so that the cap holds over all of them.
     - `moments`: the clock by which a cap renews.
 
-    Raises `BudgetError` for a malformed cap, and `StoreError` without room for a temporary file.
+    Raises `BudgetError` for a malformed cap.
 
     >>> from streamdp.privacy.guarantees import PureDP
     >>> ledger = Ledger("eps=3")
@@ -85,31 +87,23 @@ class Ledger(AbstractContextManager["Ledger"]):
     PureDP(epsilon=3.0)
     """
 
+    of_database = False
+
     def __init__(self, cap: Cap | str) -> None:
-        cap, own = parse_cap(cap), connect("")
-        with own.begin():
-            LEDGER_FORMAT.create_tables(own)
-            create_ledger(own)
-        rows = PagedRows(own, partial(store_errors, "the ledger"), cap, alone=True)
-        self._begin(cap, secrets.token_bytes(KEY_BYTES), rows, own)
+        cap = parse_cap(cap)
+        self._begin(cap, secrets.token_bytes(KEY_BYTES), MemoryRows(cap))
 
     @classmethod
-    def over(cls, rows: PagedRows, cap: Cap, key: bytes) -> Ledger:
-        """Return the ledger of a store's database, with the subject key `key`. The store commits the spends.
-
-        The `rows` of subjects are those of the `cap`.
-        """
+    def over(cls, rows: Any, cap: Cap, key: bytes) -> Self:
+        """Return the ledger over `rows` of subjects, which are those of the `cap`, with the subject key `key`."""
         ledger = cls.__new__(cls)
-        cls._begin(ledger, cap, key, rows, None)
+        cls._begin(ledger, cap, key, rows)
         return ledger
 
-    def _begin(self, cap: Cap, key: bytes, rows: PagedRows, own: Connection | None) -> None:
-        """`own` is the ledger's own temporary database; None if the ledger is part of a store."""
+    def _begin(self, cap: Cap, key: bytes, rows: MemoryRows) -> None:
         self.cap = cap
         self._key = key
         self._rows = rows
-        self._own = own
-        self.of_database = own is None
         self.moments = Moments(cap)
         self._filters = budgets_of(cap)
         self._last: tuple[Budget | None, np.ndarray] = (
@@ -117,10 +111,10 @@ class Ledger(AbstractContextManager["Ledger"]):
             np.empty(0),
         )  # the last spend of all records of a call, as `_terms`
         self.lock = threading.RLock()
-        self.n_refused = self._committed_refused = 0
+        self.n_refused = 0
 
     def set_cap(self, subject: Subject, cap: Budget | str | None) -> None:
-        """Give a `subject` its own cap. The next commit writes it, with the spends.
+        """Give a `subject` its own cap. The next commit of a store writes it, with the spends.
 
         `cap` is of the same kind as the ledger's, or its text; if the ledger's renews, it is the subject's total. None
         gives the subject the ledger's cap again. A subject that has spent more is refused from now on.
@@ -228,6 +222,13 @@ class Ledger(AbstractContextManager["Ledger"]):
         fits: list[bool] = self._rows.admit(mine, terms).tolist()
         return fits
 
+    def gate(self, spend: Budget) -> SubjectGate | None:
+        """Return what admits single records that `spend` this; None if rows are in a database, or if the cap renews."""
+        if type(self._rows) is not MemoryRows or isinstance(self.cap, RenewingCap):
+            return None
+        terms, cap = self._terms(spend, None, 1)[0], cap_numbers(self.cap)
+        return SubjectGate(self._rows, self.lock, hash_start(self._key), terms, cap)
+
     def prepare(self, subjects: Sequence[Subject | None]) -> Prepared:
         """Read the spends of n `subjects`, so that `join` cannot fail because of the database; return what it takes.
 
@@ -235,8 +236,6 @@ class Ledger(AbstractContextManager["Ledger"]):
         """
         with self.lock:
             self._rows.refresh()
-            if self._own is not None and self._rows.is_full:
-                self.commit()
             people = subjects_bytes(subjects)
             if not isinstance(self.cap, RenewingCap):
                 slots = self._rows.find(*hash_people(people, self._key))[None]
@@ -249,18 +248,6 @@ class Ledger(AbstractContextManager["Ledger"]):
             keys, present = zip(*(hash_people(people, self._key, codes) for codes in of_filters), strict=True)
             slots = self._rows.find(np.concatenate(keys), np.concatenate(present)).reshape(len(of_filters), -1)
             return Prepared(people, self._rows.cache, slots, timely, periods)
-
-    def begin_commit(self, committed_at: float) -> tuple[float, int]:
-        """Return the time of the commit that comes now, and before which period it deletes rows, as `Moments.commit`.
-
-        The last commit, also of another job, was `committed_at`.
-
-        Raises `LedgerConflictError` if a record was admitted in a period of which that commit may have deleted the row.
-        """
-        found = self.moments.commit(committed_at)
-        if isinstance(self.cap, RenewingCap):
-            self._rows.check_kept(self.cap.oldest(committed_at))
-        return found
 
     def export_rows(self, subjects: Sequence[Subject], key: bytes) -> Loan:
         """Return the rows of `subjects`, with which another process admits their records (see `loans`).
@@ -290,11 +277,6 @@ class Ledger(AbstractContextManager["Ledger"]):
         """How many subjects have spent something or have their own cap; with a cap that renews, how many rows."""
         return self._rows.n_subjects
 
-    @property
-    def n_pending(self) -> int:
-        """How many subjects have spends or caps that the next commit writes."""
-        return self._rows.n_pending
-
     def spent(self, subject: Subject, time: float | None = None) -> Spend:
         """Return what a `subject` has spent, including admissions that are not committed yet.
 
@@ -322,64 +304,10 @@ class Ledger(AbstractContextManager["Ledger"]):
             periods = np.zeros(1, dtype=np.int64) if time is None else self.cap.codes(np.array([time]))
         return int(self._rows.find(*hash_people(subjects_bytes([subject]), self._key, periods))[0])
 
-    def commit(self) -> None:
-        """Keep all spends, so that `rollback` comes back to them.
-
-        Raises `StoreError` if the ledger is part of a store, whose `Store.commit` writes the spends.
-        """
-        if self._own is None:
-            raise StoreError("this ledger is part of a store; Store.commit writes its spends with the state")
-        with self.lock:
-            connection = self._rows.open_connection()
-            with self._rows.errors(), connection.begin():
-                self.write_pending(connection)
-            self.mark_committed()
-
-    @contextmanager
-    def charging(self, owner: Owner) -> Iterator[None]:
-        """Let what is admitted within belong to the progress of a shard, its `owner`."""
-        self._rows.owner = owner
-        try:
-            yield
-        finally:
-            self._rows.owner = None
-
-    def end_part(self, owner: Owner) -> None:
-        """Note that a shard, the `owner`, is at a boundary: its next commit writes what it was charged until now."""
-        with self.lock:
-            self._rows.charges.close(owner)
-
-    def write_pending(self, connection: Connection, oldest: int = 0, owners: Collection[Owner] | None = None) -> None:
-        """Write the charges of `owners` up to their last boundary, inside the caller's transaction of the `connection`.
-
-        None writes all; charges that no shard owns are always written. Rows of periods before `oldest`, from
-        `begin_commit`, are deleted; 0: none.
-
-        Raises `LedgerConflictError` if another job or worker has spent from a subject since its row was read, and both
-        spends together exceed the cap; and `StoreMismatchError` if the database has another cap now.
-        """
-        self._rows.write_pending(connection, oldest, owners)
-
-    def mark_committed(self, at: float = 0.0) -> None:
-        """Note that the transaction of `write_pending` is on disk, so that what it has written is not pending any more.
-
-        `at`: what `begin_commit` returned, if that is on disk, too.
-        """
-        self.moments.committed_at = max(at, self.moments.committed_at)
-        self._committed_refused = self.n_refused
-        self._rows.mark_committed()
-
-    def rollback(self, owners: Collection[Owner] | None = None) -> None:
-        """Discard what came after the last commit, of all or of `owners`, if nothing learned from it was shown."""
-        with self.lock:
-            self._rows.rollback(owners)
-            if owners is None:
-                self.n_refused = self._committed_refused
-
     def close(self) -> None:
-        """Delete the temporary database. Idempotent. If the ledger is part of a store, do nothing."""
-        if self._own is not None:
-            close(self._own)
+        """End it: it admits nothing any more. Idempotent. The ledger of a store ends with the store."""
+        if not self.of_database:
+            self._rows.close()
 
     def __exit__(self, *error: object) -> None:
         self.close()

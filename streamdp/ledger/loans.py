@@ -7,7 +7,6 @@ subject was lent, its spends did not fall, its own cap is the same, and its row 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,9 +15,8 @@ from streamdp.data.subjects import hash_people
 from streamdp.errors import StoreError
 from streamdp.ledger.admission import all_fit
 from streamdp.ledger.caps import cap_numbers
-from streamdp.ledger.paging import PagedRows
-from streamdp.ledger.periods import Cap, budgets_of
-from streamdp.ledger.row_cache import RowCache
+from streamdp.ledger.memory_rows import MemoryRows
+from streamdp.ledger.periods import Cap
 from streamdp.ledger.rows import CAP
 from streamdp.privacy.guarantees import Budget
 
@@ -31,7 +29,7 @@ class Loan:
     """
 
     def __init__(
-        self, rows: PagedRows, slots: np.ndarray, people: Sequence[bytes | None], key: bytes, cap: Budget
+        self, rows: MemoryRows, slots: np.ndarray, people: Sequence[bytes | None], key: bytes, cap: Budget
     ) -> None:
         self._cache = rows.cache
         self._rows = rows
@@ -70,16 +68,12 @@ class Loan:
             self._rows.charge(self._cap)
 
 
-class CarriedRows(PagedRows):
-    """Rows without a database: the keys (n, 2) and rows (n, ROW) that the ledger with this mark lent, and no others."""
+class CarriedRows(MemoryRows):
+    """The keys (n, 2) and rows (n, ROW) that the ledger with this mark lent, and no others."""
 
-    def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str) -> None:  # no database
-        self._process, self._cap = os.getpid(), cap
-        self._caps = [cap_numbers(limit) for limit in budgets_of(cap)]
-        self.cache = RowCache()
+    def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str) -> None:
+        super().__init__(cap, mark)
         self.cache.find(keys, np.ones(len(keys), dtype=np.bool_), lambda _: (rows, np.zeros(len(rows), dtype=np.bool_)))
-        self._alone, self._version, self.mark, self._known = True, 0, mark, frozenset()
-        self._charged, self._noted = self._known, None
 
     def _read(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Raise `StoreError` for subjects that were not lent: their spends are not known here."""

@@ -15,7 +15,6 @@ docs/proofs/ledger.md.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from enum import Enum, auto
@@ -24,12 +23,13 @@ import numpy as np
 from sqlalchemy import Connection
 
 from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
-from streamdp.ledger.admission import admit_in_order, all_fit
-from streamdp.ledger.caps import cap_numbers, check_kinds
-from streamdp.ledger.charged import CapHistory, with_caps
+from streamdp.ledger.admission import all_fit
+from streamdp.ledger.caps import check_kinds
+from streamdp.ledger.charged import with_caps
 from streamdp.ledger.charges import Charge, Charges, Owner, added, places_of
 from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_caps, read_charged, read_mark
-from streamdp.ledger.periods import Cap, budgets_of, parse_cap, same_kind
+from streamdp.ledger.memory_rows import MemoryRows
+from streamdp.ledger.periods import Cap, parse_cap, same_kind
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP, RECORDS, ROW
 from streamdp.ledger.spends import Spends
@@ -74,13 +74,12 @@ class _Written(Enum):
     ADDED = auto()  # to the table, added to what others have written
 
 
-class PagedRows:
+class PagedRows(MemoryRows):
     """The rows of subjects, over the spends in a database; in memory, they are in `cache`.
 
     `errors` turns the database's errors into `StoreError`s. The subjects' own caps must be of the kind of the total of
-    the ledger's cap. If it is `alone`, no other process may write to the database, and each commit writes all that is
-    pending. `mark` identifies the ledger, and `owner` is the shard to whose progress charges belong now. `others` reads
-    how often other jobs have committed. `refresh`, `find`, `mark_committed` and `rollback` change the cache.
+    the ledger's cap. `owner` is the shard to whose progress charges belong now. `others` reads how often other jobs
+    have committed. `refresh`, `find`, `mark_committed` and `rollback` change the cache.
     """
 
     def __init__(
@@ -88,16 +87,10 @@ class PagedRows:
         connection: Connection,
         errors: Callable[[], AbstractContextManager[None]],
         cap: Cap,
-        *,
-        alone: bool,
         others: Callable[[Connection], int] = lambda _: 0,
     ) -> None:
         self.errors = errors
         self._connection = connection
-        self._process = os.getpid()
-        self._cap, self._alone = cap, alone
-        self._limits = budgets_of(cap)
-        self._caps = [cap_numbers(limit) for limit in self._limits]
         self.owner: Owner = None
         self._deleted = 0  # the last `write_pending` deleted the rows of periods before this one
         self._spends = spends_in(connection)
@@ -106,34 +99,16 @@ class PagedRows:
         self._written, self._next = _Written.NOWHERE, -1
         self._places, self._after = np.empty(0, dtype=np.int64), np.empty((0, ROW))
         self._others, self._known_others = others, 0
-        self.cache, self._version = RowCache(), -1  # the version for which memory has all rows of the log; -1: none
+        self._version = -1  # the version for which memory has all rows of the log; -1: none
         with errors(), transaction(connection):
-            self.mark, self._known = read_mark(connection), read_charged(connection)
-        self._charged = self._known  # with what the next commit writes
-        self._noted: Cap | None = None  # the cap that was noted last
-
-    @property
-    def history(self) -> CapHistory:
-        """The caps under which the ledger charged, as far as they were read."""
-        return CapHistory({self.mark: self._charged} if self._charged else {})
+            super().__init__(cap, read_mark(connection), read_charged(connection))
+        self._known = self._charged  # without what the next commit writes
 
     def read_history(self) -> None:
-        """Read under which caps other workers and jobs have charged since."""
-        if not self._alone and not self._connection.closed:
+        if not self._connection.closed:
             with self.errors(), transaction(self.open_connection()):
                 self._known = read_charged(self._connection)
             self._charged = with_caps(self._known, self._charged)
-
-    def charge(self, cap: Cap, own: bool = False) -> None:
-        """Note a cap under which something is charged; `own` if it is the cap of a single subject."""
-        if own or cap is not self._noted:
-            self._charged = with_caps(self._charged, frozenset([(str(cap), own)]))
-            self._noted = None if own else cap
-
-    def check_process(self) -> None:
-        """Raise `StoreError` in a fork of the process that opened the database: it would grant each cap once more."""
-        if os.getpid() != self._process:
-            raise StoreError("this ledger belongs to the process that opened it, and this is a fork of it")
 
     def open_connection(self) -> Connection:
         """Return the connection. Raises `StoreError` if it is closed, or in a fork."""
@@ -147,9 +122,9 @@ class PagedRows:
 
         Raises `StoreMismatchError` if the ledger has another cap now.
         """
-        if self._version >= 0 and (self._alone or self.charges) and os.getpid() == self._process:
-            return
         self.check_process()
+        if self._version >= 0 and self.charges:
+            return
         connection = self.open_connection()
         with self.errors():
             others = self._commits_of_others(connection)
@@ -189,19 +164,8 @@ class PagedRows:
             )
 
     def admit(self, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:
-        """Admit records in order and return (n,) bool; a refused record adds nothing.
-
-        `slots` (f, n) int64, from `find`, is the row of each record in each filter of the cap; `terms` is (n, 4) or (1,
-        4), from `spend_numbers`. An exception at any moment leaves no record admitted, because the mask is not
-        returned. It may leave rows that were charged for records that are not learned. This weakens no guarantee.
-        """
-        cache = self.cache
-        admitted = admit_in_order(np.ascontiguousarray(slots), terms, cache.rows, cache.pending, self._caps)
-        if not self._alone:
-            each = terms if len(terms) == 1 else terms[admitted]
-            self.charges.add(self.owner, slots[:, admitted], each)
-        if self._noted is not self._cap and admitted.any():
-            self.charge(self._cap)
+        admitted = super().admit(slots, terms)
+        self.charges.add(self.owner, slots[:, admitted], terms if len(terms) == 1 else terms[admitted])
         return admitted
 
     def replace(self, slots: np.ndarray, rows: np.ndarray) -> None:
@@ -213,27 +177,18 @@ class PagedRows:
         self.charges.note(self.owner, slots, sums)
 
     def set_cap(self, slot: int, numbers: tuple[float, float]) -> None:
-        """Give the subject at the place `slot` an own cap, these two `numbers` of its row."""
-        self.cache.rows[slot, CAP:], self.cache.pending[slot] = numbers, True
+        super().set_cap(slot, numbers)
         self.charges.caps = np.union1d(self.charges.caps, [slot])
 
     def holds(self, cache: RowCache) -> bool:
-        """Whether places in a `cache` that `find` returned are still those of the same subjects."""
-        return cache is self.cache and self._version >= 0 and os.getpid() == self._process
+        return super().holds(cache) and self._version >= 0
 
     def find(self, keys: np.ndarray, present: np.ndarray, cache: RowCache | None = None) -> np.ndarray:
-        """Return the places (n,) int64 of subjects in a cache, and read the rows that are not there yet.
-
-        `keys` and `present` are those of `hash_people`; None: `self.cache`. Raises `StoreError` if the database cannot
-        be read, and `StoreMismatchError` if a subject's own cap is of another kind than the ledger's. Then nothing has
-        changed.
-        """
         if cache is None and self._version < 0:  # a commit has emptied the memory
             self.refresh()
-        return (cache or self.cache).find(keys, present, self._read)
+        return super().find(keys, present, cache)
 
     def _read(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `row_cache.Read`."""
         with self.errors():
             rows, found = self._spends.read(self.open_connection(), keys)
         check_kinds(self._limits[-1], rows)
@@ -285,13 +240,12 @@ class PagedRows:
             self.refresh()
         self._written, self._next, cache = _Written.NOWHERE, self._version, self.cache
         due, self._rest = self.charges.due(owners)
-        charged, pending = places_of(due, cache.n), np.flatnonzero(cache.pending[: cache.n])
-        self._places = pending if self._alone else np.union1d(charged, self.charges.caps)
+        charged = places_of(due, cache.n)
+        self._places = np.union1d(charged, self.charges.caps)
         if not (len(self._places) or oldest or self._charged - self._known):
             return
         current = self._spends.enter(connection) == self._version
         current &= self._commits_of_others(connection) == self._known_others
-        current |= self._alone
         caps = self.charges.caps[: 0 if self._spends.excludes else None]
         if oldest or len(caps):
             lock(connection)  # others must read all rows again

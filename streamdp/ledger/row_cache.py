@@ -35,11 +35,11 @@ class RowCache:
 
     def __init__(self) -> None:
         self.n = 0
-        self._asked = np.zeros(1, dtype=np.int64)  # n, with the subjects that are being read
+        self.asked = np.zeros(1, dtype=np.int64)  # n, with the subjects that are being read
         self._use(_arrays(1024))
 
     def _use(self, arrays: tuple[np.ndarray, ...]) -> None:
-        self.keys, self.rows, self.absent, self.pending, self.logged, self._index = arrays
+        self.keys, self.rows, self.absent, self.pending, self.logged, self.index = arrays
 
     def find(self, keys: np.ndarray, present: np.ndarray, read: Read) -> np.ndarray:
         """Return the row number (m,) int64 of each of `keys`; those that are not here are `read` first.
@@ -47,20 +47,20 @@ class RowCache:
         The row number is `rows.NOBODY` for a record without a subject, for which `present` (m,) bool is False. The
         arrays of this object are replaced by longer ones if they are full. An error of `read` leaves it as it was.
         """
-        need = int(self._asked[0]) + len(keys)  # as if all were unknown
+        need = int(self.asked[0]) + len(keys)  # as if all were unknown
         if need > len(self.rows):
             self._grow(need)
-        slots = find_or_add(keys, present, self.keys, self._index, self._asked)
-        if self._asked[0] > self.n:
+        slots = find_or_add(keys, present, self.keys, self.index, self.asked)
+        if self.asked[0] > self.n:
             try:
-                new = slice(self.n, int(self._asked[0]))
+                new = slice(self.n, int(self.asked[0]))
                 rows, found = read(self.keys[new])
                 self.rows[new], self.absent[new] = rows, ~found
                 self.n = new.stop
             except BaseException:
-                index, asked = np.zeros_like(self._index), np.array([self.n], dtype=np.int64)
+                index, asked = np.zeros_like(self.index), np.array([self.n], dtype=np.int64)
                 index_all(self.keys, index, self.n)
-                self._index, self._asked = index, asked
+                self.index, self.asked = index, asked
                 raise
         return slots
 
@@ -70,7 +70,7 @@ class RowCache:
         self.pending[pending] = True
 
     def _grow(self, need: int) -> None:
-        n = int(self._asked[0])
+        n = int(self.asked[0])
         longer = _arrays(1 << (need - 1).bit_length())
         arrays = (self.keys, self.rows, self.absent, self.pending, self.logged)
         for old, new in zip(arrays, longer, strict=False):

@@ -14,7 +14,7 @@ from streamdp.privacy.arrays cimport flags, short_numbers, whole_numbers, word_m
 cnp.import_array()
 
 
-cdef int64_t _find_or_add(
+cdef int64_t add_keys(
     const uint64_t* wanted,
     const uint8_t* present,
     Py_ssize_t m,
@@ -72,7 +72,7 @@ def find_or_add(
     cdef cnp.ndarray slots = cnp.PyArray_SimpleNew(1, &m, cnp.NPY_INT64)
     cdef int64_t* slot = whole_numbers(slots)
     with nogil:
-        rows[0] = _find_or_add(want, there, m, key, entry, mask, rows[0], slot)
+        rows[0] = add_keys(want, there, m, key, entry, mask, rows[0], slot)
     return slots
 
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from streamdp.data.records import DeadLetter, Position, Shard
 from streamdp.runtime.learning import check_finite, total
@@ -14,6 +14,7 @@ from streamdp.store.snapshot import Counts, Part, Snapshot
 
 if TYPE_CHECKING:
     from streamdp.estimators.estimator import Estimator
+    from streamdp.ledger.stored import StoredLedger
 
 
 @dataclass(slots=True)
@@ -46,16 +47,20 @@ class Lane:
         return self.position != self.committed_position
 
     @property
+    def _ledger(self) -> StoredLedger | None:
+        """The estimator's ledger, which is the store's."""
+        return cast("StoredLedger | None", self.estimator.ledger)
+
+    @property
     def charging(self) -> AbstractContextManager[None]:
         """Within it, the ledger charges this shard."""
-        ledger = self.estimator.ledger
-        return contextlib.nullcontext() if ledger is None else ledger.charging(self.shard)
+        return contextlib.nullcontext() if self._ledger is None else self._ledger.charging(self.shard)
 
     def keep_boundary(self) -> None:
         """Keep the part and its charges, if the estimator is at a boundary; a commit in the next batch takes them."""
         if self.estimator.at_boundary and self.position is not None:
-            if self.estimator.ledger is not None:
-                self.estimator.ledger.end_part(self.shard)
+            if self._ledger is not None:
+                self._ledger.end_part(self.shard)
             self.boundary = Part(self.estimator.state_dict(), self.position, self.counts)
             self.boundary_letters = len(self.letters)
 

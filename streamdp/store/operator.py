@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from streamdp.data.records import Subject
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, StoreMismatchError
-from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.ledger_rows import change_cap, lock, read_cap, read_fingerprint
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import Cap, allows_more, parse_cap, same_kind
+from streamdp.ledger.stored import StoredLedger
 from streamdp.ledger.subject_key import given_key, matching_key
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.tables import STORE_FORMAT
@@ -50,7 +50,7 @@ def set_caps(url_or_path: str | os.PathLike[str], caps: Mapping[Subject, Budget 
 
 
 @contextlib.contextmanager
-def _open(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Ledger, PagedRows]]:
+def _open(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[StoredLedger, PagedRows]]:
     """The ledger of a database. Raises `StoreMismatchError` if no job there has a cap, and for another key."""
     database = open_database(url_or_path, None)
     with database.reading(STORE_FORMAT) as connection:  # an operator creates nothing
@@ -62,5 +62,5 @@ def _open(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Ledger, PagedRo
         stack.callback(database.lock(shared=True))
         connection = database.open_for_writing(STORE_FORMAT)
         stack.callback(database.close, connection)
-        rows = PagedRows(connection, database.errors, cap, alone=False)
-        yield Ledger.over(rows, cap, key), rows
+        rows = PagedRows(connection, database.errors, cap)
+        yield StoredLedger.over(rows, cap, key), rows

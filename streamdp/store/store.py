@@ -45,7 +45,7 @@ from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT
 
 if TYPE_CHECKING:
     from streamdp.database.interface import Session
-    from streamdp.ledger.ledger import Ledger
+    from streamdp.ledger.stored import StoredLedger
     from streamdp.store.answers import Answers
 
 Within = Callable[[Connection, int], None]
@@ -136,7 +136,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         database.accept_loss = accept_loss
         self._claims: dict[Shard, _Claim] = {}
         self._first: Callable[[], None] | None = None  # ends that this store holds back the spends of others
-        self.ledger: Ledger | None = None
+        self.ledger: StoredLedger | None = None
         self._abandoned = False
         with contextlib.ExitStack() as stack:
             stack.callback(database.lock(shared))
@@ -182,12 +182,12 @@ class Store(contextlib.AbstractContextManager["Store"]):
         connection.execute(update(SHARDS).where(SHARDS.c.job == self.job).values(seq=0))
         connection.execute(delete(COMMITS).where(COMMITS.c.job == self.job))
 
-    def _open_ledger(self, cap: Cap, key: bytes) -> Ledger:
-        from streamdp.ledger.ledger import Ledger  # here, because readers need no compiled code
-        from streamdp.ledger.paging import PagedRows
+    def _open_ledger(self, cap: Cap, key: bytes) -> StoredLedger:
+        from streamdp.ledger.paging import PagedRows  # here, because readers need no compiled code
+        from streamdp.ledger.stored import StoredLedger
 
-        rows = PagedRows(self._connection, self._database.errors, cap, alone=False, others=self._commits_of_others)
-        return Ledger.over(rows, cap, key)
+        rows = PagedRows(self._connection, self._database.errors, cap, self._commits_of_others)
+        return StoredLedger.over(rows, cap, key)
 
     def _commits_of_others(self, connection: Connection) -> int:
         with transaction(connection):
@@ -337,7 +337,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             return {shard: snapshot for shard, (snapshot, _) in written.items()}
 
     @staticmethod
-    def _committed_at(own: Ledger, connection: Connection) -> float:
+    def _committed_at(own: StoredLedger, connection: Connection) -> float:
         """The time of the last commit; of any job, if the cap renews."""
         if not isinstance(own.cap, RenewingCap):
             return own.moments.committed_at

@@ -359,6 +359,13 @@ MUTATIONS = [
         "tests/unit/ledger/test_ledger.py",
     ),
     Mutation(
+        "a single record over its cap is learned",
+        "streamdp/ledger/subject_gate.pyx",
+        "        return admitted\n",
+        "        return True\n",
+        "tests/unit/ledger/test_gate.py",
+    ),
+    Mutation(
         "spends are not in the commit",
         STORE,
         "                    own.write_pending(connection, oldest, parts.keys())\n",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamdp.ledger.ledger import Ledger
+from streamdp.ledger.stored import StoredLedger
 from streamdp.store.store import Store
 
 STEPS = ["before the state", "before the spends", "after the spends", "after the commit"]
@@ -25,7 +25,7 @@ def crash(*_: Any, **__: Any) -> Any:
 
 def break_at(patch: pytest.MonkeyPatch, step: str) -> None:
     """Let each commit end at a step of `STEPS`."""
-    real = Ledger.write_pending
+    real = StoredLedger.write_pending
 
     def after(*arguments: Any) -> None:
         real(*arguments)
@@ -35,11 +35,11 @@ def break_at(patch: pytest.MonkeyPatch, step: str) -> None:
         case "before the state":
             patch.setattr(Store, "_write", crash)
         case "before the spends":
-            patch.setattr(Ledger, "write_pending", crash)
+            patch.setattr(StoredLedger, "write_pending", crash)
         case "after the spends":
-            patch.setattr(Ledger, "write_pending", after)
+            patch.setattr(StoredLedger, "write_pending", after)
         case "after the commit":
-            patch.setattr(Ledger, "mark_committed", crash)
+            patch.setattr(StoredLedger, "mark_committed", crash)
 
 
 @contextmanager

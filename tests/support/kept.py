@@ -1,12 +1,20 @@
-"""A ledger whose spends are kept in a file."""
+"""Ledgers whose spends are kept in a file, or in a temporary database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from streamdp import Ledger, Store
+from streamdp.database.sqlite_connection import connect
+from streamdp.database.sqlite_driver import store_errors
+from streamdp.ledger.ledger_rows import create_ledger
+from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.periods import parse_cap
+from streamdp.ledger.stored import StoredLedger
+from streamdp.ledger.tables import LEDGER_FORMAT
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.snapshot import Counts
 
@@ -18,3 +26,22 @@ def kept(cap: Budget | str, path: Path, key: bytes | None = None) -> Iterator[Le
         assert store.ledger is not None
         yield store.ledger
         store.commit({}, {}, Counts())
+
+
+def paged(cap: str) -> StoredLedger:
+    """A ledger over a temporary database, of which a test makes the `commit`s."""
+    connection = connect("")
+    with connection.begin():
+        LEDGER_FORMAT.create_tables(connection)
+        create_ledger(connection)
+    rows = PagedRows(connection, partial(store_errors, "the ledger"), parse_cap(cap))
+    return StoredLedger.over(rows, parse_cap(cap), bytes(32))
+
+
+def commit(ledger: StoredLedger) -> None:
+    """Write the pending spends of a `paged` ledger."""
+    connection = ledger._rows.open_connection()
+    with ledger.lock:
+        with connection.begin():
+            ledger.write_pending(connection)
+        ledger.mark_committed()

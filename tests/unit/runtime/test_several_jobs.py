@@ -17,7 +17,7 @@ import pytest
 
 from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
 from streamdp.errors import LedgerConflictError
-from streamdp.ledger.ledger import Ledger
+from streamdp.ledger.stored import StoredLedger
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import AGAIN, Progress, Runner
 from streamdp.runtime.worker import Worker
@@ -45,7 +45,7 @@ def runner(store: Store, stream: list[Any], **options: Any) -> Runner:
 def conflicts(monkeypatch: pytest.MonkeyPatch) -> list[LedgerConflictError]:
     """The commits that were refused because of another job."""
     seen: list[LedgerConflictError] = []
-    real = Ledger.write_pending
+    real = StoredLedger.write_pending
 
     def write_pending(*arguments: Any) -> None:
         try:
@@ -54,7 +54,7 @@ def conflicts(monkeypatch: pytest.MonkeyPatch) -> list[LedgerConflictError]:
             seen.append(error)
             raise
 
-    monkeypatch.setattr(Ledger, "write_pending", write_pending)
+    monkeypatch.setattr(StoredLedger, "write_pending", write_pending)
     return seen
 
 

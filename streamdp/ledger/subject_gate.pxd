@@ -1,0 +1,25 @@
+"""The admission of single records, for other compiled modules."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from streamdp.ledger.admission cimport Cap
+from streamdp.ledger.rows cimport ROW
+
+
+cdef class SubjectGate:
+    cdef object _account, _begin, _lock, _rows, _index
+    cdef Cap _cap
+    cdef double _terms[4]
+    cdef double _before[ROW]
+    cdef int64_t _slot
+    cdef int64_t* _asked
+    cdef int32_t* _entries
+    cdef uint64_t* _keys
+    cdef double* _row
+    cdef uint8_t* _pending
+    cdef Py_ssize_t _room
+    cdef uint64_t _mask
+
+    cdef int _look(self) except -1
+    cdef bint admit(self, subject) except -1
+    cdef void undo(self) noexcept

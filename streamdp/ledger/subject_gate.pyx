@@ -1,0 +1,96 @@
+"""The admission of one record at a time by the rows in memory: what `Ledger.join` does for a plain record, compiled.
+
+It admits a subject that is plain text, bytes or a whole number. It leaves all others to `Ledger.join`, and a record that
+is over its cap, which is counted there.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_CheckExact
+from cpython.unicode cimport PyUnicode_AsASCIIString, PyUnicode_CheckExact
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from os import getpid
+
+cimport numpy as cnp
+
+from streamdp.ledger.admission cimport admit_rows
+from streamdp.ledger.row_index cimport add_keys
+from streamdp.ledger.rows cimport ROW
+from streamdp.privacy.arrays cimport flags, matrix, short_numbers, vector, whole_numbers, word_matrix
+
+cnp.import_array()
+
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_ASCII(object)
+
+
+cdef class SubjectGate:
+    """Admits records that spend the same.
+
+    `account`: the `MemoryRows`, of which no database has more. `lock`: that of the ledger. `begin`: starts the hash of a
+    subject. `terms`: (4,) what a record adds to the sums of its row. `cap`: the `CapNumbers` of the ledger.
+    """
+
+    def __init__(self, account, lock, begin, cnp.ndarray terms not None, cap):
+        self._account, self._lock, self._begin = account, lock, begin
+        self._cap.kind, self._cap.most, self._cap.most_delta = cap
+        if cnp.PyArray_DIM(terms, 0) != 4:
+            raise TypeError("expected what a record adds to four sums")
+        memcpy(self._terms, vector(terms), 4 * sizeof(double))
+
+    cdef int _look(self) except -1:
+        """Point to the arrays of the cache, which replaces them when it grows."""
+        cdef object cache = self._account.cache
+        self._rows = None
+        self._row, self._keys, self._pending = matrix(cache.rows), word_matrix(cache.keys), flags(cache.pending)
+        self._entries, self._asked = short_numbers(cache.index), whole_numbers(cache.asked)
+        self._room, self._mask = cnp.PyArray_DIM(cache.rows, 0), cnp.PyArray_DIM(cache.index, 0) - 1
+        self._rows, self._index = cache.rows, cache.index
+        return 0
+
+    cdef bint admit(self, subject) except -1:
+        """Charge a record of a `subject`. False, and nothing is charged, if it is for `Ledger.join`."""
+        cdef bytes person
+        cdef const uint8_t* text
+        cdef uint8_t present = True, admitted = False
+        cdef uint64_t key[2]
+        cdef int64_t n
+        cdef Py_ssize_t i
+        if PyUnicode_CheckExact(subject):
+            if not PyUnicode_IS_ASCII(subject):
+                return False
+            person = PyUnicode_AsASCIIString(subject)
+        elif PyBytes_CheckExact(subject):
+            person = subject
+        elif PyLong_CheckExact(subject) and -(1 << 62) < subject < 1 << 62:
+            person = b"%d" % subject
+        else:
+            return False
+        text = <const uint8_t*> PyBytes_AS_STRING(person)
+        for i in range(PyBytes_GET_SIZE(person)):
+            if text[i] >= 128 or text[i] == 46 or text[i] == 43:  # "." and "+" may be those of a float
+                return False
+        start = self._begin()
+        start.update(person)
+        memcpy(key, PyBytes_AS_STRING(start.digest()), 2 * sizeof(uint64_t))
+        with self._lock:
+            cache = self._account.cache
+            if getpid() != self._account.process:  # a fork, or closed
+                return False
+            if cache.rows is not self._rows or cache.index is not self._index:
+                self._look()
+            n = self._asked[0]
+            if n >= self._room:
+                return False
+            self._asked[0] = add_keys(key, &present, 1, self._keys, self._entries, self._mask, n, &self._slot)
+            if self._slot == n:
+                cache.n = n + 1
+            memcpy(self._before, self._row + ROW * self._slot, ROW * sizeof(double))
+            admit_rows(&self._slot, 1, self._terms, 0, self._row, self._pending, &self._cap, 1, &admitted)
+        return admitted
+
+    cdef void undo(self) noexcept:
+        """Take the last charge back, of a record that was not learned. Nothing else may have come in between."""
+        memcpy(self._row + ROW * self._slot, self._before, ROW * sizeof(double))

@@ -1,0 +1,121 @@
+"""Single records of subjects that compiled code admits: the same spends, refusals and models as of rows."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamdp import LDPASGDRegressor, LDPSGDClassifier, Ledger, PureDP
+from streamdp.errors import SchemaError, StoreError
+
+FEATURES = ["a", "b"]
+
+
+def model(cap: str, **given: Any) -> LDPASGDRegressor:
+    return LDPASGDRegressor(features=FEATURES, ledger=Ledger(cap), seed=1, **given)
+
+
+def learned(given: Any, people: list[Any], one_by_one: bool) -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (len(people), 2)), rng.uniform(-1, 1, len(people))
+    if one_by_one:
+        for row, target, person in zip(X.tolist(), y.tolist(), people, strict=True):
+            given.learn_one(dict(zip(FEATURES, row, strict=True)), target, subject=person)
+        assert given.learner.fast is not None
+    else:
+        given.learn_arrays(X, y, subjects=people)
+    spent = [given.ledger.spent(person) for person in people]
+    rows = given.n_seen, given.n_refused, given.ledger.n_refused, given.ledger.n_subjects
+    return rows, spent, given.statement(), given.state_dict()
+
+
+@pytest.mark.parametrize("cap", ["eps=5", "mu=3", "eps=5,delta=1e-6"])
+def test_single_records_are_the_rows_of_a_call(cap: str) -> None:
+    rng = random.Random(0)
+    kinds = [lambda i: f"p{i}", lambda i: b"p%d" % i, lambda i: i, lambda i: f"ü{i}", lambda i: f"p+{i}q"]
+    people = [rng.choice(kinds)(rng.randrange(700)) for _ in range(4_000)]  # the cache grows twice
+    one, many = (learned(model(cap), people, each) for each in (True, False))
+    assert one[0] == many[0]
+    assert one[0][1] > 10
+    assert one[1:3] == many[1:3]
+    np.testing.assert_equal(one[3], many[3])
+
+
+def test_a_charge_is_taken_back_exactly_if_random_words_ran_out() -> None:
+    """The record is charged once: by the other way."""
+    given = model("eps=1e6", budget="eps=0.1")
+    for i in range(3_000):
+        given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject=i % 7)
+    spent = [given.ledger.spent(i) for i in range(7)]
+    assert [one.records for one in spent] == [len(range(i, 3_000, 7)) for i in range(7)]
+    total = 0.0
+    for _ in range(spent[0].records):
+        total += 0.1
+    assert spent[0].epsilon == total
+
+
+def test_what_has_no_plain_subject_is_refused_as_before() -> None:
+    given = model("eps=9")
+    x = {"a": 0.5, "b": 0.5}
+    given.learn_one(x, 0.5, subject="ann")
+    for bad in (None, 1.5, "1.5", True, 10**400):
+        with pytest.raises(SchemaError):
+            given.learn_one(x, 0.5, subject=bad)
+    assert (given.n_seen, given.ledger.n_subjects) == (1, 1)
+
+
+def test_another_cap_of_a_subject_and_another_spend_hold_at_once() -> None:
+    given = model("eps=9")
+    x = {"a": 0.5, "b": 0.5}
+    for _ in range(3):
+        given.learn_one(x, 0.5, subject="ann")
+    given.ledger.set_cap("ann", "eps=4")
+    given.learn_one(x, 0.5, subject="ann", budget="eps=0.5")
+    given.learn_one(x, 0.5, subject="ann")
+    assert given.ledger.spent("ann").epsilon == 3.5
+    assert given.n_refused == 1
+    given.ledger = Ledger("eps=1")
+    given.learn_one(x, 0.5, subject="ann")
+    assert given.ledger.spent("ann").epsilon == 1
+
+
+def test_threads_with_clones_share_one_cap() -> None:
+    ledger = Ledger("eps=100")
+    clones = [LDPSGDClassifier(features=["a"], ledger=ledger, budget="eps=10").clone() for _ in range(2)]
+    people = [f"p{i}" for i in range(3_000)]
+
+    def learn(one: LDPSGDClassifier) -> None:
+        for _ in range(6):
+            for person in people:
+                one.learn_one({"a": 0.5}, True, subject=person)
+
+    threads = [threading.Thread(target=learn, args=(one,)) for one in clones]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {ledger.spent(person).epsilon for person in people} == {100.0}
+    assert sum(one.n_seen for one in clones) == 10 * len(people)
+    assert ledger.n_refused == 2 * len(people)
+
+
+def test_a_fork_and_a_closed_ledger_admit_nothing() -> None:
+    given = model("eps=9")
+    for _ in range(2):
+        given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject="ann")
+    if (child := os.fork()) == 0:
+        try:
+            given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject="ann")
+        except StoreError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    given.ledger.close()
+    with pytest.raises(StoreError, match="closed"):
+        given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject="ann")
+    assert not Ledger("eps=1").admit("ann", PureDP(2))
