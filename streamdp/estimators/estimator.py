@@ -427,20 +427,19 @@ class Estimator(river_base.Estimator):
             admission.left_out += 1
         else:
             refused = admission.admit(learner, self.held_out, X, y, spend, None, [subject], spend if own else None)
-            if not own and learner.fast is None and refused is None:
+            if not (own or learner.fast or isinstance(learner, Collector)) and refused is None:
                 self._learn_faster(subject is not None)
 
     def _learn_faster(self, of_subjects: bool) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
-        features, learner, ledger, gate = self._features, self.learner, self._admission.ledger, None
+        features, learner, ledger = self._features, self.learner, self._admission.ledger
         watched = () if of_subjects else self._first.watched
         if watched is None or features is None or features.packer is None or self.sides or not self._plain_targets:
             return
-        if of_subjects:
-            gate = None if ledger is None or learner.open is not None else ledger.gate(self._admission.spend)
-            if gate is None:
-                return
+        if of_subjects and (ledger is None or not ledger.has_gates):
+            return
         if (kernel := learner.record_kernel()) is not None:
+            gate = None if ledger is None else ledger.gate(self._admission.spend, learner.open)
             fast = RecordLearner(features.packer, kernel, gate)
             if learner.open is not None:
                 fast.count(learner.seen, learner.open.records, learner.pending + learner.end_full())

@@ -20,8 +20,7 @@ import numpy as np
 cimport numpy as cnp
 
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SHIFT, SLOPE, TABLE
-from streamdp.ledger.subject_gate cimport SubjectGate
-from streamdp.optim.record_kernel cimport RecordKernel
+from streamdp.optim.record_kernel cimport RecordGate, RecordKernel
 from streamdp.privacy.arrays cimport Rows, entry, matrix, random_words, rows_of, scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
@@ -352,7 +351,7 @@ cdef class RecordLearner:
     """
 
     cdef Packer _packer
-    cdef SubjectGate _gate
+    cdef RecordGate _gate
     cdef RecordKernel _kernel
     cdef tuple _counts
     cdef int64_t* _seen
@@ -360,7 +359,7 @@ cdef class RecordLearner:
     cdef Py_ssize_t _batch
     cdef size_t _watched[3]
 
-    def __init__(self, Packer packer not None, RecordKernel kernel not None, SubjectGate gate=None):
+    def __init__(self, Packer packer not None, RecordKernel kernel not None, RecordGate gate=None):
         if packer._width != kernel.width:
             raise TypeError("the model and the record differ in their numbers of columns")
         self._packer, self._kernel, self._gate = packer, kernel, gate

@@ -222,12 +222,15 @@ class Ledger(AbstractContextManager["Ledger"]):
         fits: list[bool] = self._rows.admit(mine, terms).tolist()
         return fits
 
-    def gate(self, spend: Budget) -> SubjectGate | None:
-        """Return what admits single records that `spend` this; None if rows are in a database, or if the cap renews."""
-        if type(self._rows) is not MemoryRows or isinstance(self.cap, RenewingCap):
-            return None
-        terms, cap = self._terms(spend, None, 1)[0], cap_numbers(self.cap)
-        return SubjectGate(self._rows, self.lock, hash_start(self._key), terms, cap)
+    @property
+    def has_gates(self) -> bool:
+        """Whether `gate` may be asked: no database has more rows, and the cap does not renew."""
+        return type(self._rows) is MemoryRows and not isinstance(self.cap, RenewingCap)
+
+    def gate(self, spend: Budget, release: Release | None) -> SubjectGate:
+        """Return what admits single records that `spend` this, into an open `release` or each by itself."""
+        terms, cap = self._terms(spend, None, 1)[0], cap_numbers(self._filters[0])
+        return SubjectGate(self._rows, self.lock, hash_start(self._key), terms, cap, release)
 
     def prepare(self, subjects: Sequence[Subject | None]) -> Prepared:
         """Read the spends of n `subjects`, so that `join` cannot fail because of the database; return what it takes.

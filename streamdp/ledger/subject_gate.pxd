@@ -4,10 +4,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from streamdp.ledger.admission cimport Cap
 from streamdp.ledger.rows cimport ROW
+from streamdp.optim.record_kernel cimport RecordGate
 
 
-cdef class SubjectGate:
-    cdef object _account, _begin, _lock, _rows, _index
+cdef class SubjectGate(RecordGate):
+    cdef object _account, _begin, _lock, _release, _person, _rows, _index
     cdef Cap _cap
     cdef double _terms[4]
     cdef double _before[ROW]
@@ -21,5 +22,3 @@ cdef class SubjectGate:
     cdef uint64_t _mask
 
     cdef int _look(self) except -1
-    cdef bint admit(self, subject) except -1
-    cdef void undo(self) noexcept

@@ -1,7 +1,7 @@
 """The admission of one record at a time by the rows in memory: what `Ledger.join` does for a plain record, compiled.
 
-It admits a subject that is plain text, bytes or a whole number. It leaves all others to `Ledger.join`, and a record that
-is over its cap, which is counted there.
+It admits a subject that is plain text, bytes or a whole number and has no record in the open release yet. It leaves all
+others to `Ledger.join`, and a record that is over its cap, which is counted there.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -17,6 +17,7 @@ cimport numpy as cnp
 from streamdp.ledger.admission cimport admit_rows
 from streamdp.ledger.row_index cimport add_keys
 from streamdp.ledger.rows cimport ROW
+from streamdp.optim.record_kernel cimport RecordGate
 from streamdp.privacy.arrays cimport flags, matrix, short_numbers, vector, whole_numbers, word_matrix
 
 cnp.import_array()
@@ -26,15 +27,16 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object)
 
 
-cdef class SubjectGate:
+cdef class SubjectGate(RecordGate):
     """Admits records that spend the same.
 
     `account`: the `MemoryRows`, of which no database has more. `lock`: that of the ledger. `begin`: starts the hash of a
-    subject. `terms`: (4,) what a record adds to the sums of its row. `cap`: the `CapNumbers` of the ledger.
+    subject. `terms`: (4,) what the first record in a release adds to the sums of its row. `cap`: the `CapNumbers` of the
+    ledger. `release`: the open `Release` that records join; None: each is a release of its own.
     """
 
-    def __init__(self, account, lock, begin, cnp.ndarray terms not None, cap):
-        self._account, self._lock, self._begin = account, lock, begin
+    def __init__(self, account, lock, begin, cnp.ndarray terms not None, cap, release):
+        self._account, self._lock, self._begin, self._release = account, lock, begin, release
         self._cap.kind, self._cap.most, self._cap.most_delta = cap
         if cnp.PyArray_DIM(terms, 0) != 4:
             raise TypeError("expected what a record adds to four sums")
@@ -51,7 +53,6 @@ cdef class SubjectGate:
         return 0
 
     cdef bint admit(self, subject) except -1:
-        """Charge a record of a `subject`. False, and nothing is charged, if it is for `Ledger.join`."""
         cdef bytes person
         cdef const uint8_t* text
         cdef uint8_t present = True, admitted = False
@@ -72,6 +73,8 @@ cdef class SubjectGate:
         for i in range(PyBytes_GET_SIZE(person)):
             if text[i] >= 128 or text[i] == 46 or text[i] == 43:  # "." and "+" may be those of a float
                 return False
+        if self._release is not None and person in self._release.people:
+            return False
         start = self._begin()
         start.update(person)
         memcpy(key, PyBytes_AS_STRING(start.digest()), 2 * sizeof(uint64_t))
@@ -89,8 +92,12 @@ cdef class SubjectGate:
                 cache.n = n + 1
             memcpy(self._before, self._row + ROW * self._slot, ROW * sizeof(double))
             admit_rows(&self._slot, 1, self._terms, 0, self._row, self._pending, &self._cap, 1, &admitted)
+        if admitted and self._release is not None:
+            self._person = person
+            self._release.people[person] = 1
         return admitted
 
-    cdef void undo(self) noexcept:
-        """Take the last charge back, of a record that was not learned. Nothing else may have come in between."""
+    cdef int undo(self) except -1:
+        if self._release is not None:
+            del self._release.people[self._person]
         memcpy(self._row + ROW * self._slot, self._before, ROW * sizeof(double))

@@ -1,4 +1,4 @@
-"""What learns one record at a time, for other compiled modules."""
+"""What admits and learns one record at a time, for other compiled modules."""
 
 from libc.stdint cimport uint64_t
 
@@ -12,3 +12,8 @@ cdef class RecordKernel:
     cdef bint draws  # whether it needs random words
 
     cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept
+
+
+cdef class RecordGate:
+    cdef bint admit(self, subject) except -1
+    cdef int undo(self) except -1

@@ -11,3 +11,15 @@ cdef class RecordKernel:
         `words` are `end` random words, NULL if the kernel does not draw.
         """
         return False
+
+
+cdef class RecordGate:
+    """The base of what admits the subject of a record before a kernel learns it: `ledger.subject_gate`."""
+
+    cdef bint admit(self, subject) except -1:
+        """Charge a record of a `subject`. False, and nothing is charged, if it is not admitted this way."""
+        return False
+
+    cdef int undo(self) except -1:
+        """Take the last charge back, of a record that was not learned. Nothing else may have come in between."""
+        return 0

@@ -72,7 +72,7 @@ def records(name: str, model: Any) -> list[tuple[dict[str, Any], Any]]:
 @pytest.mark.parametrize("name", MODELS)
 def test_both_ways_learn_the_same(name: str) -> None:
     short, long, used = MODELS[name](), MODELS[name](), 0
-    long._learn_faster = lambda: None
+    long._learn_faster = lambda _: None
     for x, y in records(name, short):
         for model in (short, long):
             model.learn_one(x, y)
