@@ -42,6 +42,7 @@ def status(
     """What a job has learned so far."""
     from dataclasses import asdict
 
+    from streamdp.privacy.statement import brief
     from streamdp.serving.doubts import doubts, opening
     from streamdp.serving.publish import present
     from streamdp.store.reading import sinks
@@ -90,6 +91,7 @@ def status(
     more = [("doubt", doubt) for doubt in reasons] + [("sink", _delivered(sink)) for sink in published]
     for name, value in [*rows.items(), *more]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
+    typer.echo(f"\n{brief(model.statement())}")
 
 
 def _shown(seconds: float) -> str:
@@ -104,11 +106,17 @@ def _delivered(sink: Sink) -> str:
 
 
 @app.command(epilog="Example: streamdp statement late.db")
-def statement(store: StorePath, job: JobName = None) -> None:
-    """The privacy statement of the committed model."""
+def statement(
+    store: StorePath,
+    job: JobName = None,
+    full: Annotated[bool, typer.Option("--full", help="With all notes: neighbours, caps, how it learns.")] = False,
+) -> None:
+    """The privacy statement of the committed model: in short, or with --full all of it."""
+    from streamdp.privacy.statement import brief
     from streamdp.serving.publish import committed
 
-    typer.echo(committed(*store_of(store, job)).statement())
+    said = committed(*store_of(store, job)).statement()
+    typer.echo(said if full else brief(said))
 
 
 @app.command(epilog="Example: streamdp weights late.db --level 0.9")

@@ -352,15 +352,18 @@ class StoredDefinition(Definition):
         """A store has it, so it was checked."""
 
     def notes(self) -> list[str]:
-        """Notes for a statement: which subjects are one person, what was lost, and what was promised before."""
+        """Notes for a statement: which subjects are one person, and what a record's own time is."""
         whole = "subjects are whole numbers, and 7, +7 and 007 are one person"
         subject = self.schema_.subject
         subjects = [] if subject is None or subject.type == "text" else [whole]
         time = self.schema_.time
         times = [] if time is None else [f"a record's own time is its column {time.column!r}"]
+        return [*subjects, *times]
+
+    def limits(self) -> list[str]:
+        """What makes the promise of a statement weaker: what was lost, and what was promised before."""
         learned = any(old.learned for old in self.promises if old.ended)
-        former = [self.said_of_former()] if learned else []
-        return [*subjects, *times, *self._lost(), *self._changes(), *former]
+        return [*self._lost(), *self._changes(), *([self.said_of_former()] if learned else [])]
 
     def said_of_former(self) -> str:
         """What former models have spent, as a sentence."""

@@ -17,7 +17,7 @@ from streamdp.learners.learner import NEIGHBOURS
 from streamdp.ledger.charged import CapHistory
 from streamdp.privacy.composition import Spend
 from streamdp.privacy.guarantees import Guarantee, about_delta
-from streamdp.privacy.statement import in_lines
+from streamdp.privacy.statement import statement
 
 DELTA = 1e-6
 """The delta that the composition of GaussianDP with other budgets adds to the deltas that are spent."""
@@ -74,7 +74,7 @@ class Account:
         guarantee, learned = self.guarantee, self.learned
         kinds = ", ".join(f"{n} {name}" for name, n in Counter(type(one).__name__ for one in learned).items())
         head = f"Privacy statement over {len(self.estimators)} private estimators, of which {len(learned)} learned."
-        spend = f"The spend on a single record that each of them learned once ({kinds}) is at most:"
+        spend = f"single record that each of them learned once ({kinds})"
         notes = [
             "a record that one estimator learned several times, as by bagging, oversampling or a second epoch, "
             "spent there each time; the total counts it once",
@@ -84,7 +84,7 @@ class Account:
         if self.uncovered:
             parts = ", ".join(self.uncovered)
             notes.append(f"no guarantee covers what these parts may keep of the records without noise: {parts}")
-        return in_lines(head, guarantee, spend, self._people(), notes)
+        return statement(head, guarantee, self._people(), {"What this covers": notes}, spend=spend)
 
     def _people(self) -> str:
         ledgers = {id(estimator.ledger): estimator.ledger for estimator in self.estimators}

@@ -798,47 +798,51 @@ class Estimator(river_base.Estimator):
         history = self.cap_history
         bounds = [] if history.uncapped else history.bounds() or ([] if cap is None else [cap])
         spends = f"the spends of a person's {self.learner.unit.several} add up (epsilons add, deltas add, mu^2 add)"
-        people = history.people(cap, " over all jobs with a cap in its database" if of_database else "", spends)
+        per_subject = history.people(cap, " over all jobs with a cap in its database" if of_database else "", spends)
         if bounds and of_database:
             alone = (
                 f"every job with a cap in its database, and no other, for a person's total, and for all else {alone}"
             )
-        caveats = []
+        promise, people = about_delta(self._admission.spent, self.n_seen), []
         if not self.learner.rng.private:
-            caveats.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
+            promise.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
         if self.features is None:
-            caveats.append("no features were declared; the first record's names were taken as public")
-        caveats += about_delta(self._admission.spent, self.n_seen)
-        if pending := self.learner.pending:
-            caveats.append(
-                f"{pending:,} further records are in an open batch or window, and nothing of them is released"
-            )
+            promise.append("no features were declared; the first record's names were taken as public")
         if bounds and of_database and self.ledger is None:
-            caveats.append(
+            people.append(
                 "the caps are those of the commit that is read here: if the cap of the database was raised since, "
                 "other jobs may have charged more, which `streamdp ledger status` shows"
             )
-        caveats += dict.fromkeys(promise for bound in bounds for promise in promises(bound, self.learner.unit.several))
+        people += dict.fromkeys(said for bound in bounds for said in promises(bound, self.learner.unit.several))
         if bounds or isinstance(self.learner, Collector):
-            caveats.append(SPELLING)
-        caveats += [] if self.learner.open is None else self.learner.open.said(bool(bounds))
-        caveats += self.learner.caveats(self._admission.spent, bool(bounds), any(s.takes_records for s in self.sides))
-        caveats += [caveat for side in self.sides for caveat in side.caveats(self.learner)]
-        doubts = [doubt for doubt in self.doubts if doubt != ON_BORDER]  # which the learner says of its domain
-        notes = doubts if self.change_note is None else [self.change_note, *doubts]
-        caveats += [f"about the use of the model, not about privacy: {note}" for note in notes]
-        caveats.append(
-            f"this statement covers {alone}; it does not cover further models (streamdp.account), further passes, and "
-            "steps of a pipeline that learn (streamdp.preprocessing.check_pipeline)"
-        )
+            people.append(SPELLING)
+        learned = [] if self.learner.open is None else self.learner.open.said(bool(bounds))
+        learned += self.learner.caveats(self._admission.spent, bool(bounds), any(s.takes_records for s in self.sides))
+        learned += [caveat for side in self.sides for caveat in side.caveats(self.learner)]
+        if pending := self.learner.pending:
+            learned.append(
+                f"{pending:,} further records are in an open batch or window, and nothing of them is released"
+            )
+        use = [] if self.change_note is None else [self.change_note]
+        use += [doubt for doubt in self.doubts if doubt != ON_BORDER]  # which the learner says of its domain
+        counts = {"records learned": self.learner.n_released, "refused": self.n_refused, "left out": self.n_left_out}
+        *most, last = (f"{n:,} {name}" for name, n in counts.items() if n or name != "left out")
         return statement(
+            f"Privacy statement after {', '.join(most)} and {last}.",
             self.guarantee,
-            learned=self.learner.n_released,
-            refused=self.n_refused,
-            left_out=self.n_left_out,
-            per_subject=people,
-            caveats=tuple(caveats),
-            unit=self.learner.unit,
+            per_subject,
+            {
+                "The promise": promise,
+                "People": people,
+                "How it learns": learned,
+                "About the use of the model, not about privacy": use,
+                "What this covers": [
+                    f"this statement covers {alone}",
+                    "it does not cover further models (streamdp.account), further passes, and steps of a pipeline that "
+                    "learn (streamdp.preprocessing.check_pipeline)",
+                ],
+            },
+            self.learner.unit,
         )
 
     # -- the model --------------------------------------------------------------------------------------------------

@@ -27,5 +27,6 @@ def page(model: Any) -> str:
     head = f"<b>{escape(type(model).__name__)}</b>: {learned}, {escape(str(model.guarantee))}"
     doubts = "".join(f"<p>{escape(doubt)}</p>" for doubt in [*of_statistics(shown), *model.doubts])
     table = f"<table><tr><th>name</th><th>value</th></tr>{''.join(rows)}</table>" if rows else ", nothing to show yet"
-    statement = f"<details><summary>statement</summary><pre>{escape(model.statement())}</pre></details>"
-    return f"<div>{head}{table}{doubts}{statement}</div>"
+    short, _, notes = escape(model.statement()).partition("\n\n")
+    more = f"<details><summary>all of the statement</summary><pre>{notes}</pre></details>"
+    return f"<div>{head}{table}{doubts}<pre>{short}</pre>{more}</div>"

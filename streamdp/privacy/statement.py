@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
@@ -16,7 +16,7 @@ _NO_BOUND = 20.0  # e^20 is half a billion
 class Unit:
     """The unit that a guarantee protects, as phrases for sentences."""
 
-    single: str  # completes "the strongest spend of any"
+    single: str  # completes "what can be known of any"
     one: str  # the two neighbours of a comparison: "with one record as with any other in its place"
     other: str
     several: str  # completes "One person, several"
@@ -35,6 +35,12 @@ def _up(value: float, digits: int) -> str:
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
 
 
+def _times(epsilon: float, unit: Unit) -> str:
+    if epsilon > _NO_BOUND:
+        return f"gives no useful bound on what an output reveals about {unit.one}"
+    return f"no output is more than {_up(math.exp(epsilon), 3)} times as likely with {unit.one} as with {unit.other}"
+
+
 def in_words(budget: Budget, unit: Unit = RECORD) -> str:
     """One sentence that says what a budget means; numbers are rounded up.
 
@@ -43,15 +49,10 @@ def in_words(budget: Budget, unit: Unit = RECORD) -> str:
     """
     match budget:
         case PureDP(epsilon):
-            if epsilon > _NO_BOUND:
-                return f"epsilon = {_up(epsilon, 6)}: gives no useful bound on what an output reveals about {unit.one}"
-            return (
-                f"epsilon = {_up(epsilon, 6)}: no output is more than {_up(math.exp(epsilon), 3)} times as likely with "
-                f"{unit.one} as with {unit.other}"
-            )
+            return f"epsilon = {_up(epsilon, 6)}: {_times(epsilon, unit)}"
         case ApproxDP(epsilon, delta):
             e, mass = _up(epsilon, 6), _up(delta, 6)
-            return f"(epsilon, delta) = ({e}, {mass}): epsilon = {e} except for a probability mass of {mass}"
+            return f"(epsilon, delta) = ({e}, {mass}): {_times(epsilon, unit)}, except for a probability of {mass}"
         case GaussianDP(mu):
             m = _up(mu, 6)
             return (
@@ -74,46 +75,39 @@ def arithmetic_note(delta: float) -> str:
 
 
 def statement(
+    head: str,
     guarantee: Guarantee,
-    *,
-    learned: int,
-    refused: int,
-    left_out: int,
     per_subject: str,
-    caveats: tuple[str, ...] = (),
+    notes: Mapping[str, Iterable[str]],
     unit: Unit = RECORD,
+    spend: str = "",
 ) -> str:
-    """The statement of an estimator: the guarantee, its neighbours, the trust model and the caveats, which are phrases.
+    """The statement of a guarantee: `brief`, an empty line, and notes, which are phrases, under their headings.
 
-    So is `per_subject`, the guarantee for a person with several records. `learned`, `refused` and `left_out` count
-    records; the last are below their cap and spent nothing.
+    `head`, the first line, says what it is about, `per_subject` what holds for a person with several records, and
+    `spend` of what the spends are, if it is not the unit.
     """
-    head = f"Privacy statement after {learned:,} records learned and {refused:,} refused."
-    if left_out:
-        head = f"Privacy statement after {learned:,} records learned, {refused:,} refused and {left_out:,} left out."
-    spend = f"The strongest spend of any {unit.single}:"
-    if len(guarantee.budgets) > 1:
-        spend = f"Any {unit.single} spends at most one of these:"
-    return in_lines(head, guarantee, spend, per_subject, caveats, unit)
-
-
-def in_lines(
-    head: str, guarantee: Guarantee, spend: str, per_subject: str, caveats: Iterable[str], unit: Unit = RECORD
-) -> str:
-    """A statement about what a guarantee covers, with per_subject and caveats as for `statement`.
-
-    `head`, the first line, says what the statement is about; `spend` is the line before the budgets.
-    """
-    lines = [head]
+    lines = [head, f"Who must be trusted: {guarantee.trust}."]
     if not guarantee.private:
         lines.append("NOT PRIVATE: nothing is guaranteed.")
     elif not guarantee.budgets:
         lines.append("Nothing has been learned, so nothing has been spent.")
     else:
-        lines.append(spend)
+        most = "at most one of these" if len(guarantee.budgets) > 1 else "at most"
+        lines.append(f"What can be known of any {spend or unit.single}, {most}:")
         lines += [f"  - {in_words(budget, unit)}." for budget in guarantee.budgets]
-    lines.append(f"Neighbours: {guarantee.neighbours}.")
-    lines.append(f"Trusted party: {guarantee.trust}.")
-    lines.append(f"One person, several {unit.several}: {per_subject}.")
-    lines += [f"Note: {caveat}." for caveat in caveats]
-    return "\n".join(lines)
+    lines.append(f"Until when: for ever, whatever else is known. One person, several {unit.several}: {per_subject}.")
+    return with_notes("\n".join(lines), {"Neighbours": [guarantee.neighbours]} | dict(notes))
+
+
+def with_notes(said: str, notes: Mapping[str, Iterable[str]], limits: Iterable[str] = ()) -> str:
+    """A statement with further notes, which are phrases, each list under its heading, and `limits` in its first part."""
+    short, *rest = said.split("\n\n")
+    said = "\n\n".join(["\n".join([short, *(f"Limit: {limit}." for limit in limits)]), *rest])
+    sections = {heading: "".join(f"\n  - {note}." for note in listed) for heading, listed in notes.items()}
+    return "".join([said, *(f"\n\n{heading}:{listed}" for heading, listed in sections.items() if listed)])
+
+
+def brief(said: str) -> str:
+    """What a user and a lawyer need of a statement: whom to trust, what one person's data can change, until when."""
+    return said.partition("\n\n")[0]

@@ -8,6 +8,7 @@ import orjson
 from fastapi import Response
 
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
+from streamdp.privacy.statement import with_notes
 from streamdp.service.jobs import Job
 from streamdp.serving.doubts import doubts
 from streamdp.serving.publish import weights
@@ -69,8 +70,7 @@ def shown_of_stream(job: Job) -> dict[str, Any]:
 
 def statement(job: Job) -> str:
     """The privacy statement, with what waits in the memory of the service."""
-    said = job.model.statement()
-    return "\n".join([said, *(f"Note: {note}." for note in job.notes())])
+    return with_notes(job.model.statement(), {"In the memory of the service": job.notes()})
 
 
 def _amounts(budgets: tuple[Budget, ...]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchE
 from streamdp.learners.batches import Batches
 from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows
+from streamdp.privacy.statement import with_notes
 from streamdp.reading.doubts import of_model
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
 from streamdp.store.state_codec import decode_state, encode_state
@@ -60,8 +61,8 @@ class Model:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
         definition = self.definition
         said = self.estimator.statement(definition.cap_budget)
-        notes = [*definition.notes(), *_on_spark(self.snapshot, self.estimator)]
-        return "\n".join([said, *(f"Note: {note}." for note in notes)])
+        limits = [*definition.limits(), *_on_spark(self.snapshot, self.estimator)]
+        return with_notes(said, {"Columns of the job": definition.notes()}, limits)
 
 
 def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:

@@ -59,8 +59,10 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         lag = page.locator("[data-number='Not read yet']")
         expect(lag).to_have_text("1,234")
         unread = 0
-        expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
-        assert "neighbour" in page.inner_text("#statement").lower()
+        said, _, notes = http.get("/v1/models/late").json()["statement"].partition("\n\n")
+        expect(page.locator("#promise")).to_have_text(said)
+        expect(page.locator("#statement")).to_have_text(notes)
+        assert "neighbour" in notes.lower()
         weights = http.get("/v1/models/late/weights").json()["weights"]
         expect(page.locator("#weights tr")).to_have_count(len(weights))
         expect(page.locator("#weights tr").first).to_contain_text(weights[0]["name"])
@@ -73,7 +75,9 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         for k in range(1, 4):  # no reload
             learn(http, before + 10 * k, 10)
             expect(learned).to_have_text(f"{before + 10 * k:,}")
-        expect(page.locator("#statement")).to_have_text(http.get("/v1/models/late").json()["statement"])
+        said, _, notes = http.get("/v1/models/late").json()["statement"].partition("\n\n")
+        expect(page.locator("#promise")).to_have_text(said)
+        expect(page.locator("#statement")).to_have_text(notes)
         expect(lag).to_have_text("0")
         http.post("/v1/models/late/learn", json={"records": [{"x": {}, "y": "x", "subject": "s"}]})
         expect(page.locator("[data-number='Not usable']")).to_have_text("1")

@@ -23,9 +23,8 @@ def shortened(text: str) -> str:
 
 
 def shape(text: str) -> list[str]:
-    """The lines of an output without what noise changes: its numbers, and the notes of a statement."""
-    lines = (line for line in shortened(text).splitlines() if not line.startswith("Note:"))
-    return [re.sub(r"[-\s\d,.:+]+", " ", line).strip() for line in lines]
+    """The lines of an output without its numbers, which noise changes."""
+    return [re.sub(r"[-\s\d,.:+]+", " ", line).strip() for line in shortened(text).splitlines()]
 
 
 def written(text: str, folder: Path) -> str:

@@ -171,7 +171,9 @@ async function describe(job, signal) {
   described = Date.now();
   clearTimeout(timer);
   timer = null;
-  at("statement").textContent = model.statement;
+  const [brief, ...notes] = model.statement.split("\n\n");
+  at("promise").textContent = brief;
+  at("statement").textContent = notes.join("\n\n");
   if (shown) Object.assign(shown, { about, guarantee: model.guarantee });
   if (shown?.last) numbers(shown.last);
   at("trouble").textContent = about.trouble ?? "";

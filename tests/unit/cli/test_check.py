@@ -217,7 +217,7 @@ def test_a_model_that_is_no_better_than_a_constant_is_shown_nowhere_without_a_do
     doubt = committed("half.db").doubts[0]
     assert doubt.startswith(("the model is no better than the best constant", "it is not known yet whether the model"))
     assert doubt in quick.output("weights", "half.db")
-    assert doubt in quick.output("statement", "half.db")
+    assert doubt in quick.output("statement", "half.db", "--full")
     assert doubt in json.loads((job / "m.json").read_text())["doubts"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"age\n3\n")))
     code, out, err = quick("predict", "half.db")
@@ -241,7 +241,7 @@ def test_people_who_come_again_are_told_of_windows(job: Path, quick: Quick) -> N
             assert said in err
             status = json.loads(quick.output("status", "half.db", "--json"))
             assert (status["left_out"], status["refused"]) == (end["left_out"], 0)
-            assert f"0 refused and {end['left_out']:,} left out" in quick.output("statement", "half.db")
+            assert f"0 refused and {end['left_out']:,} left out" in quick.output("statement", "half.db", "--full")
     lines = ["who,age,wage", *(f"{i},{i % 50},{int(i % 50 > 20)}" for i in range(900))]
     window_job(job, lines, subject="  subject: who\n", more="cap: 'eps=999,delta=0.1'\n")
     (job / "job.yaml").write_text((job / "job.yaml").read_text().replace("trust: window", "trust: process"))

@@ -144,7 +144,7 @@ def test_five_hundred_rows_are_one_window_that_is_released_at_the_end_of_the_fil
     assert quick("init", "rows.csv", "--public", "--target", "y")[0] == 0
     end = json.loads(quick.output("run", "job.yaml").splitlines()[-1])
     assert (end["learned"], end["doubts"][0].partition(" ")[2][:10]) == (500, "people are")
-    assert "1 windows of 500 users" in quick.output("statement", "rows.db")
+    assert "1 windows of 500 users" in quick.output("statement", "rows.db", "--full")
 
 
 @pytest.mark.parametrize("trust", ["nobody", "process", "window", "shuffler"])

@@ -57,7 +57,7 @@ def test_a_larger_budget_goes_on_where_it_is_accepted(name: str, tmp_path: Path,
     quick.output("run", "job.yaml", "--accept-budget")
     status = json.loads(quick.output("status", "j.db", "--json"))
     assert status["learned"] == 2 * learned
-    said = quick.output("statement", "j.db")
+    said = quick.output("statement", "j.db", "--full")
     assert f"until {learned:,} records were learned, the default budget was eps=2,delta=1e-06 and the cap" in said
     quick.output("run", "job.yaml")  # nothing new to accept
 

@@ -53,7 +53,7 @@ def test_two_jobs_of_one_database(quick: Quick, tmp_path: Path, data: str) -> No
     assert [learned(quick, job) for job in ("late", "again")] == [(300, 0), (100, 200)]
     for command in ("status", "statement", "weights"):
         assert "holds 2 jobs (again, late): name one with --job" in quick.error(4, command, "people.db")
-    assert quick("statement", "people.db", "--job", "late")[0] == 0
+    assert quick("statement", "people.db", "--job", "late", "--full")[0] == 0
     assert "holds 'again', 'late', and not 'none'" in quick.error(4, "statement", "people.db", "--job", "none")
     out = quick.silent("ledger", "status", "people.db")
     assert "cap:     eps=8 since 20" in out
@@ -74,13 +74,13 @@ def test_statements_say_what_the_cap_covers(quick: Quick, tmp_path: Path, data: 
     said = {}
     for job, text in (("capped", JOB), ("free", JOB.replace("cap: eps={cap}\n", ""))):
         assert quick("run", write(tmp_path, job, text=text))[0] == 0
-        said[job] = quick("statement", "people.db", "--job", job)[1]
+        said[job] = quick("statement", "people.db", "--job", job, "--full")[1]
     over = "refused once the person's total over all jobs with a cap in its database would pass eps=8"
     assert over in said["capped"]
     total = "every job with a cap in its database, and no other, for a person's total"
     alone = "this model alone, and each record as if it was given once; it does not cover further models"
-    assert f"Note: this statement covers {total}, and for all else {alone}" in said["capped"]
-    assert f"Note: this statement covers {alone}" in said["free"]
+    assert f"  - this statement covers {total}, and for all else {alone}" in said["capped"]
+    assert f"  - this statement covers {alone}" in said["free"]
     assert "jobs" not in said["free"]
     assert "no cap is kept" in said["free"]
     assert "job free: 300 records learned, 0 refused, 0 left out, 0 do not fit" in (
@@ -104,7 +104,7 @@ def test_the_cap_is_changed_for_all_jobs_or_for_people(quick: Quick, tmp_path: P
     assert "8" in quick("ledger", "status", "people.db")[1].splitlines()[1]
     assert (
         "until 300 records were learned, the default budget was eps=1 and the cap eps=8"
-        in (quick("statement", "people.db", "--job", "late")[1])
+        in (quick("statement", "people.db", "--job", "late", "--full")[1])
     )
 
 

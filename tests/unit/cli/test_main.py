@@ -99,12 +99,29 @@ def test_status_statement_weights(trained: Path, quick: Quick) -> None:
     assert ("weights have no interval yet" in out) == (not all(settled))
 
 
+def test_a_statement_is_short_and_full_on_request(trained: Path, quick: Quick) -> None:
+    """Whom to trust, what may be known, until when; the rest has headings. It was a wall of notes."""
+    short, full = (quick.silent("statement", "data.db", *more, folder=trained) for more in ([], ["--full"]))
+    assert full.startswith(short.rstrip("\n") + "\n\nNeighbours:\n  - ")
+    starts = (
+        "Privacy statement",
+        "Who must be trusted: ",
+        "What can be known of any single",
+        "  - epsilon",
+        "Until when",
+    )
+    assert all(line.startswith(start) for line, start in zip(short.splitlines(), starts, strict=True))
+    headings = [line for line in full.splitlines()[len(starts) :] if line and not line.startswith("  - ")]
+    assert {"Neighbours:", "People:", "What this covers:"} <= set(headings)
+    assert short.rstrip("\n") in quick.output("status", "data.db", folder=trained)
+
+
 def test_weights_status_and_statement_doubt_a_model_of_few_records(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "data.csv").write_text(rows(300))
     quick.output("run", "data.csv", *FLAGS, *PEOPLE, folder=tmp_path)
     doubt = "too few: their noise hides the signal of the columns, and the model is close to a constant or worse"
-    for command in ("weights", "status", "statement"):
-        assert doubt in " ".join(quick.output(command, "data.db", folder=tmp_path).split()), command
+    for command in (["weights"], ["status"], ["statement", "--full"]):
+        assert doubt in " ".join(quick.output(*command, "data.db", folder=tmp_path).split()), command
 
 
 def test_predictions_are_those_of_the_committed_weights(trained: Path) -> None:
@@ -190,7 +207,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
     assert status["learned"] + status["refused"] + status["left_out"] + status["dead_letters"] == 5100
     assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
     assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-08", "eps=3,delta=1e-05")
-    said = quick.silent("statement", "data.db")
+    said = quick.silent("statement", "data.db", "--full")
     assert "one break-in into the memory" in said
     assert "two break-ins within one batch are not covered" in said
     assert [line.split()[0] for line in quick.silent("weights", "data.db").splitlines()][:3] == [
@@ -297,7 +314,7 @@ def test_a_store_that_lost_commits_goes_on_only_if_the_user_says_so(
     assert not (tmp_path / "data.db").exists()
     assert quick(*run, "--accept-loss", "--publish", "model.json")[0] == 0
     for _ in range(2):
-        said = quick("statement", "data.db")[1]
+        said = quick("statement", "data.db", "--full")[1]
         assert "the store lost commits, and the operator went on, once" in said
         assert "Every spend and every cap above may hold 2 times over" in said
         assert quick(*run)[0] == 0  # a later run does not forget it
@@ -328,6 +345,7 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
     quick.silent(*run("eps=1", "eps=2", "--max-records", "1000"))
     before = (tmp_path / "data.db").read_bytes()
     said = quick.silent("statement", "data.db")
+    assert "\nLimit: until " in said
     raised = {"a person could spend eps=2 and now eps=5;": run("eps=1", "eps=5")}
     for why, larger in {**raised, "a record spent eps=1 in all and now spends eps=2;": run("eps=2", "eps=2")}.items():
         err = quick.error(2, *larger)
@@ -336,7 +354,7 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
     assert (tmp_path / "data.db").read_bytes() == before
     learned = json.loads(quick.silent("status", "data.db", "--json"))["learned"]
     quick.silent(*run("eps=2", "eps=5", "--accept-budget", "--max-records", "1000"))
-    raised = quick.silent("statement", "data.db")
+    raised = quick.silent("statement", "data.db", "--full")
     assert f"until {learned} records were learned, the default budget was eps=1 and the cap eps=2" in raised
     assert "epsilon = 2:" in raised
     assert "would pass eps=5" in raised
@@ -344,7 +362,7 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
     assert "until" not in said
     quick.silent(*run("eps=2", "eps=5", "--max-records", "1000"))  # nothing new to accept, and it is kept
     quick.silent(*run("eps=0.5", "eps=3", "--max-records", "1000"))  # smaller ones need no word, and are kept as well
-    said = quick.silent("statement", "data.db")
+    said = quick.silent("statement", "data.db", "--full")
     assert f"until {learned} records" in said
     assert "the default budget was eps=2 and the cap eps=5" in said
     assert (
@@ -356,7 +374,7 @@ def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tm
     assert "another configuration" in quick.error(4, *run("mu=0.5", "mu=3", "--accept-budget"))
     assert "a cap of another kind" in quick.error(2, *run("eps=0.5", "mu=3"))
     quick.silent(*run("eps=0.5", "mu=3", "--accept-budget", "--max-records", "100"))
-    assert "which is at most what several allow together: eps=5; mu=3" in quick.silent("statement", "data.db")
+    assert "which is at most what several allow together: eps=5; mu=3" in quick.silent("statement", "data.db", "--full")
 
 
 def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) -> None:
@@ -606,7 +624,7 @@ def test_a_run_says_whether_the_model_is_any_good(tmp_path: Path, quick: Quick) 
     status = json.loads(quick("status", "data.db", "--json")[1])
     assert status["validation"]["verdict"] == "better"
     assert status["guarantee"] == "eps=8"
-    assert "each spent eps=4 on it" in quick("statement", "data.db")[1]
+    assert "each spent eps=4 on it" in quick("statement", "data.db", "--full")[1]
     published = json.loads((tmp_path / "model.json").read_text())
     assert published["validation"]["sentence"] == sentence
     assert "holdout" not in published

@@ -72,14 +72,16 @@ def test_a_correction_goes_on_in_the_same_store_and_says_what_was_spent(job: Pat
     assert json.loads(out.splitlines()[-1])["learned"] == 3000
     found = ledger_status(job / "late.db")
     assert (found.people, found.records, found.spent) == (3000, 5000, (0, 1000, 0, 0, 2000))
-    assert former in quick.output("statement", "late.db")
+    assert former in quick.output("statement", "late.db", "--full")
     assert former not in quick("run", "job.yaml", "--new-model")[2]  # nothing is replaced
     wider = RIGHT.replace("[0, 50]", "[0, 60]")
     (job / "job.yaml").write_text(wider)
     out = quick("run", "job.yaml", "--new-model")[1]
     assert '"learned": 1000, "refused": 2000' in out  # the others have spent their caps
     assert ledger_status(job / "late.db").spent[-1] == 3000
-    assert "2,000 records with eps=1,delta=1e-06, 3,000 records with eps=1" in quick.output("statement", "late.db")
+    assert "2,000 records with eps=1,delta=1e-06, 3,000 records with eps=1" in quick.output(
+        "statement", "late.db", "--full"
+    )
 
 
 def test_no_worker_may_hold_a_job_whose_model_is_replaced(job: Path, quick: Quick) -> None:
@@ -107,5 +109,5 @@ def test_models_that_learned_stay_in_the_statement_whatever_comes_between(job: P
     third = load_config(job / "job.yaml").continued(second.config, 0, False)
     found = read_definition(third.config)
     assert [(old.learned, old.ended) for old in found.promises] == [(7, True), (0, True)]
-    assert "this job learned 7 records" in found.notes()[-1]
+    assert "this job learned 7 records" in found.limits()[-1]
     assert not third.replaced

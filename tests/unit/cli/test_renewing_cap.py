@@ -56,7 +56,7 @@ def test_a_job_counts_by_the_times_of_its_records(tmp_path: Path, quick: Quick, 
     assert found["cap"] == "eps=2 per 30 days, late 100 days, ahead 1 hour, total eps=5"
     reasons = Counter(json.loads(line)["reason"] for line in (tmp_path / "dead.jsonl").read_text().splitlines())
     assert reasons == {"too_late": 1, "too_early": 1, "before_1970": 1}
-    _, said, _ = quick("statement", "visits.db")
+    _, said, _ = quick("statement", "visits.db", "--full")
     assert "a record's own time is its column 'at'" in said
     assert "in any span of 30 days, wherever it begins" in said
     assert "at most 6 periods in 30 days by the clock" in said

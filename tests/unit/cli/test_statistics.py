@@ -63,7 +63,7 @@ def test_a_job_estimates_statistics_and_shows_them_everywhere(folder: Path, quic
     text = quick.output("stats", "charges.db")
     assert text.startswith("median        ")
     assert "95 % intervals" in text
-    statement = quick.output("statement", "charges.db")
+    statement = quick.output("statement", "charges.db", "--full")
     assert ("1e-08" in statement) == (trust == "process")
     assert ("until its release" in statement) == (trust == "window")
     assert "streamdp stats" in quick.error(6, "weights", "charges.db")
@@ -124,7 +124,7 @@ def test_a_model_and_statistics_learn_the_same_records_and_are_shown_everywhere(
     published = json.loads((folder / "found.json").read_text())
     assert published["statistics"] == rows
     assert [weight["value"] for weight in published["weights"]] == list(weights.values())
-    statement = quick.output("statement", "charges.db")
+    statement = quick.output("statement", "charges.db", "--full")
     said = "or to the statistics" if trust == "nobody" else "of the spend above"
     assert said in statement
     assert "the others on a gradient;" not in statement

@@ -198,7 +198,7 @@ def test_a_job_goes_on_with_the_promises_that_it_made(tmp_path: Path) -> None:
     assert terms.fingerprint == first.fingerprint()
     stored = read_definition(terms.config)
     assert (stored.fingerprint(), stored.cap) == (first.fingerprint(), "eps=4")
-    assert "until 7 records were learned, the default budget was eps=1 and the cap eps=3" in stored.notes()[0]
+    assert "until 7 records were learned, the default budget was eps=1 and the cap eps=3" in stored.limits()[0]
     assert raised.continued(terms.config, 9, False) == terms
     terms = lowered.continued(terms.config, 9, False)
     assert terms.fingerprint == first.fingerprint()
@@ -237,7 +237,7 @@ def test_the_cap_of_a_new_model_bounds_what_it_counts_only(tmp_path: Path, old: 
     terms = second.continued(first.text(), 7, True, True)
     said = f"the cap {second.cap} {'bounds' if counted else 'does not bound'} a person's total over all of them"
     assert said in terms.replaced
-    assert said in read_definition(terms.config).notes()[-1]
+    assert said in read_definition(terms.config).limits()[-1]
 
 
 def test_a_cap_that_changes_after_a_new_model_bounds_no_total(tmp_path: Path) -> None:
@@ -245,13 +245,15 @@ def test_a_cap_that_changes_after_a_new_model_bounds_no_total(tmp_path: Path) ->
     second = load_config(write(tmp_path, JOB.replace("eta: 0.3", "eta: 0.2")))
     third = load_config(write(tmp_path, JOB.replace("eta: 0.3\ncap: epsilon=3", "eta: 0.2\ncap: eps=2")))
     terms = third.continued(second.continued(first.text(), 7, True, True).config, 9, True)
-    assert "the cap eps=2 does not bound a person's total over all of them" in read_definition(terms.config).notes()[-1]
+    assert (
+        "the cap eps=2 does not bound a person's total over all of them" in read_definition(terms.config).limits()[-1]
+    )
 
 
 def test_a_promise_that_was_never_used_is_not_in_the_statement(tmp_path: Path) -> None:
     first = load_config(write(tmp_path, JOB))
     raised = load_config(write(tmp_path, JOB.replace("cap: epsilon=3", "cap: eps=4")))
-    assert read_definition(raised.continued(first.text(), 0, True).config).notes() == []
+    assert read_definition(raised.continued(first.text(), 0, True).config).limits() == []
 
 
 def test_a_store_on_a_server_is_no_path(tmp_path: Path) -> None:

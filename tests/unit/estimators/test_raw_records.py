@@ -339,7 +339,7 @@ def test_the_statement_of_mixed_budgets_says_what_a_record_spends_and_answers() 
     for budget in ("eps=1", "eps=4", "mu=1"):
         model.learn_one({"a": 5}, 50, budget=budget)
     said = model.statement()
-    assert "Any single record spends at most one of these:\n  - epsilon = 4: " in said
+    assert "What can be known of any single record, at most one of these:\n  - epsilon = 4: " in said
     assert "  - mu = 1 (Gaussian DP): " in said
     bit = "one bit about the centre and the scale of the target, or the centre and the scale of a column"
     assert f"of the 3 records, {model.n_asked} spent their budget on {bit}" in said

@@ -328,7 +328,7 @@ def test_the_statement_speaks_of_users() -> None:
     for words in (
         "user level",
         "all records of one report",
-        "strongest spend of any single report of a user",
+        "What can be known of any single report of a user, at most:",
         "(epsilon, delta) = (1, 1e-06)",
         "One person, several reports: no cap is kept, so the spends of a person's reports add up",
         "2 reports, each on up to 4 records",

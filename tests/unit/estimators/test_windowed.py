@@ -247,7 +247,7 @@ def test_a_state_goes_on_bit_for_bit() -> None:
     second.learn_encoded(X[30:], y[30:], subjects=subjects[30:])
     np.testing.assert_array_equal(whole.theta, second.theta)
     assert whole.state_dict().keys() == second.state_dict().keys()
-    undeclared = "Note: no features were declared; the first record's names were taken as public.\n"
+    undeclared = "  - no features were declared; the first record's names were taken as public.\n"
     assert whole.statement() == second.statement().replace(undeclared, "")
 
 
