@@ -80,11 +80,11 @@ class Account:
             "spent there each time; the total counts it once",
             "estimators that the model no longer holds, as after drift or selection, are not in the total",
         ]
-        notes += about_delta(guarantee.budgets, max((one.n_seen for one in learned), default=0))
+        limits = about_delta(guarantee.budgets, max((one.n_seen for one in learned), default=0))
         if self.uncovered:
             parts = ", ".join(self.uncovered)
             notes.append(f"no guarantee covers what these parts may keep of the records without noise: {parts}")
-        return statement(head, guarantee, self._people(), {"What this covers": notes}, spend=spend)
+        return statement(head, guarantee, self._people(), {"What this covers": notes}, spend=spend, limits=limits)
 
     def _people(self) -> str:
         ledgers = {id(estimator.ledger): estimator.ledger for estimator in self.estimators}

@@ -803,7 +803,7 @@ class Estimator(river_base.Estimator):
             alone = (
                 f"every job with a cap in its database, and no other, for a person's total, and for all else {alone}"
             )
-        promise, people = about_delta(self._admission.spent, self.n_seen), []
+        promise, people = [], []
         if not self.learner.rng.private:
             promise.append("the noise comes from a seed, for tests; anyone who knows the seed can subtract the noise")
         if self.features is None:
@@ -843,6 +843,7 @@ class Estimator(river_base.Estimator):
                 ],
             },
             self.learner.unit,
+            limits=about_delta(self._admission.spent, self.n_seen),
         )
 
     # -- the model --------------------------------------------------------------------------------------------------

@@ -243,12 +243,10 @@ def amount(budget: Budget) -> float:
 
 
 def about_delta(budgets: Iterable[Budget], records: int) -> list[str]:
-    """What a statement over so many `records` says of the largest delta that was spent: nothing without one."""
+    """What a statement over so many `records` says of the largest delta that was spent, if it is too large."""
     delta = max((budget.delta for budget in budgets if isinstance(budget, ApproxDP)), default=0.0)
-    if not delta:
-        return []
-    said = "delta is the mass of outcomes for which nothing is promised; keep it well below 1/n"
-    return [f"{said}: it is above 1/n of these n = {records:,} records" if delta * records > 1 else said]
+    said = f"nothing is promised with the probability delta, and it is above 1/n of these n = {records:,} records"
+    return [said] if delta * records > 1 else []
 
 
 def weakness(budget: Budget, records: int | None = None) -> str | None:

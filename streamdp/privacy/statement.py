@@ -81,11 +81,12 @@ def statement(
     notes: Mapping[str, Iterable[str]],
     unit: Unit = RECORD,
     spend: str = "",
+    limits: Iterable[str] = (),
 ) -> str:
     """The statement of a guarantee: `brief`, an empty line, and notes, which are phrases, under their headings.
 
     `head`, the first line, says what it is about, `per_subject` what holds for a person with several records, and
-    `spend` of what the spends are, if it is not the unit.
+    `spend` of what the spends are, if it is not the unit. `limits` are phrases that weaken the promise.
     """
     lines = [head, f"Who must be trusted: {guarantee.trust}."]
     if not guarantee.private:
@@ -97,7 +98,7 @@ def statement(
         lines.append(f"What can be known of any {spend or unit.single}, {most}:")
         lines += [f"  - {in_words(budget, unit)}." for budget in guarantee.budgets]
     lines.append(f"Until when: for ever, whatever else is known. One person, several {unit.several}: {per_subject}.")
-    return with_notes("\n".join(lines), {"Neighbours": [guarantee.neighbours]} | dict(notes))
+    return with_notes("\n".join(lines), {"Neighbours": [guarantee.neighbours]} | dict(notes), limits)
 
 
 def with_notes(said: str, notes: Mapping[str, Iterable[str]], limits: Iterable[str] = ()) -> str:

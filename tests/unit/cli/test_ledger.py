@@ -78,7 +78,7 @@ def test_statements_say_what_the_cap_covers(quick: Quick, tmp_path: Path, data: 
     over = "refused once the person's total over all jobs with a cap in its database would pass eps=8"
     assert over in said["capped"]
     total = "every job with a cap in its database, and no other, for a person's total"
-    alone = "this model alone, and each record as if it was given once; it does not cover further models"
+    alone = "this model alone, and each record as if it was given once"
     assert f"  - this statement covers {total}, and for all else {alone}" in said["capped"]
     assert f"  - this statement covers {alone}" in said["free"]
     assert "jobs" not in said["free"]

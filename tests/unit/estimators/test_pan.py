@@ -744,7 +744,7 @@ def test_the_statement_names_trust_budget_and_limits() -> None:
         "after a crash the records of the unfinished batch are learned again",
         "theta is kept in L2Ball(radius=5.0)",
         "once the person's total would pass eps=3,delta=1e-05",
-        "keep it well below 1/n",
+        "except for a probability of 1e-0",
     ):
         assert part in said, part
     assert "NOT PRIVATE" not in said
