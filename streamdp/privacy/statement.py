@@ -102,7 +102,7 @@ def statement(
 
 
 def with_notes(said: str, notes: Mapping[str, Iterable[str]], limits: Iterable[str] = ()) -> str:
-    """A statement with further notes, which are phrases, each list under its heading, and `limits` in its first part."""
+    """A statement with further notes, which are phrases, each list under its heading; `limits` are in `brief`."""
     short, *rest = said.split("\n\n")
     said = "\n\n".join(["\n".join([short, *(f"Limit: {limit}." for limit in limits)]), *rest])
     sections = {heading: "".join(f"\n  - {note}." for note in listed) for heading, listed in notes.items()}

@@ -42,7 +42,7 @@ def test_trust_chooses_the_estimator_and_the_definition_is_that_of_its_name(
     assert (type(found.build_estimator()).__name__, found.model.budget) == (name, budget)
     assert found.fingerprint() == named.fingerprint() == job(classes=classes, model={"trust": trust}).fingerprint()
     assert read_definition(found.text()).fingerprint() == named.fingerprint()
-    assert "Trust" in found.build_estimator().statement()
+    assert "Who must be trusted" in found.build_estimator().statement()
 
 
 @pytest.mark.parametrize(

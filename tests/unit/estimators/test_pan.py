@@ -736,7 +736,7 @@ def test_the_statement_names_trust_budget_and_limits() -> None:
     for part in (
         "after 5 records learned",
         "2 further records are in an open batch or window, and nothing of them is released",
-        "epsilon = 1",
+        "(epsilon, delta) = (1, ",
         "one break-in into the memory of this estimator at any moment",
         "together with everything that was ever saved or served",
         "the operator while a record passes through memory",

@@ -247,7 +247,7 @@ def test_a_state_goes_on_bit_for_bit() -> None:
     second.learn_encoded(X[30:], y[30:], subjects=subjects[30:])
     np.testing.assert_array_equal(whole.theta, second.theta)
     assert whole.state_dict().keys() == second.state_dict().keys()
-    undeclared = "  - no features were declared; the first record's names were taken as public.\n"
+    undeclared = "\n\nThe promise:\n  - no features were declared; the first record's names were taken as public."
     assert whole.statement() == second.statement().replace(undeclared, "")
 
 
@@ -373,6 +373,6 @@ def test_the_statement_says_what_is_protected() -> None:
         warnings.simplefilter("error")
         learner.learn_encoded(np.ones((10, 2)), np.ones(10))
     text = learner.statement()
-    expected = ("user level", "the operator", "1 windows of 10 users", "single user of a window", "epsilon = 1")
+    expected = ("user level", "the operator", "1 windows of 10 users", "single user of a window", "(epsilon, delta) = (1, ")
     for words in (*expected, "the subject and the budget of each"):
         assert words in text
