@@ -25,9 +25,9 @@ RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK, KAFKA, J
 """Pitfalls, Spark, Kafka and the job file have tests of their own; the service's page has a token."""
 SAID = {
     "index": ["smoker=yes "],
-    "tutorial": ['"learned": 50000', '"holdout": {', "smoker=yes", "epsilon = 1", "prediction"],
+    "tutorial": ['"learned": 50000', '"holdout": {', "smoker=yes", "(epsilon, delta) = (1, ", "prediction"],
     "files": ['"learned": 5000'],
-    "statistics": ["median charge yes", "mean age", "epsilon = 1", "'no'"],
+    "statistics": ["median charge yes", "mean age", "(epsilon, delta) = (1, ", "'no'"],
     "validation": ["the model is better than the best constant"],
     "which_estimator": ["with trust: process", "with trust: window"],
     "budgets": ["refused:      1,000", "eps=2"],

@@ -17,9 +17,9 @@ SAID = {
     "command line": [
         '"learned": 50000',
         '"reason": "done"',
-        "1 windows of 50,000 users",
+        "Who must be trusted: the operator",
         "smoker=yes",
-        "epsilon = 1",
+        "(epsilon, delta) = (1, ",
         "prediction",
     ],
     "Kafka": ["origin=JFK"],

@@ -281,7 +281,7 @@ def test_a_cohort_of_three_processes(make: Callable[..., Parties], quick: Quick)
     away = (coefficients(parties.folder) - alone.mean(axis=0)) / alone.std(axis=0)
     assert np.abs(away).max() < 6  # false alarms: 1e-8 for each of three coordinates
     assert f"all {ROUNDS} rounds together in which the same {PEOPLE} people answer" in quick.output(
-        "statement", "shy.db"
+        "statement", "shy.db", "--full"
     )
     assert parties.read("messages") == []
     error = quick.error(

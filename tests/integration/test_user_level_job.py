@@ -127,7 +127,7 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     # 500 people with 16 records each in four windows of four: four reports, of which the cap lets three be made
     assert (model.n_users, model.n_seen, model.n_refused) == (1500, 6000, 2000)
     assert model.predict_one({"delay": 0.9}) == "yes"
-    code, said, _ = streamdp(tmp_path, "statement", "data.db")
+    code, said, _ = streamdp(tmp_path, "statement", "data.db", "--full")
     assert code == 0
     for words in (
         "user level",

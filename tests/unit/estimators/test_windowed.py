@@ -373,6 +373,12 @@ def test_the_statement_says_what_is_protected() -> None:
         warnings.simplefilter("error")
         learner.learn_encoded(np.ones((10, 2)), np.ones(10))
     text = learner.statement()
-    expected = ("user level", "the operator", "1 windows of 10 users", "single user of a window", "(epsilon, delta) = (1, ")
+    expected = (
+        "user level",
+        "the operator",
+        "1 windows of 10 users",
+        "single user of a window",
+        "(epsilon, delta) = (1, ",
+    )
     for words in (*expected, "the subject and the budget of each"):
         assert words in text
