@@ -6,7 +6,7 @@ arithmetic overflows counts as zeros, and scratch space is overwritten.
 The functions for Python raise `TypeError` for arrays of another type or shape.
 """
 
-from libc.math cimport INFINITY, exp, fabs, rint, sqrt
+from libc.math cimport INFINITY, exp, fabs, sqrt
 from libc.stdint cimport int64_t, uint64_t
 
 cimport numpy as cnp
@@ -23,6 +23,34 @@ from streamdp.scaling.units import FAR as DEVIATIONS
 cnp.import_array()
 
 cdef double FAR = DEVIATIONS
+
+cdef extern from *:
+    """
+    /* x + 1.5 * 2^52 has the whole number nearest to x in its last bits, ties to even as by rint, if |x| < 2^51. This
+       compiles to vector instructions of every processor, and a conversion of each number does not. */
+    #include <math.h>
+    #include <stdint.h>
+    #include <string.h>
+    static void sdp_add_cells(int64_t *out, const double *x, double cells, Py_ssize_t n) {
+        const double shift = 6755399441055744.0;
+        int64_t zero, bits, far = 0;
+        Py_ssize_t j;
+        memcpy(&zero, &shift, 8);
+        for (j = 0; j < n; j++) {
+            double shifted = x[j] * cells + shift;
+            memcpy(&bits, &shifted, 8);
+            far |= bits ^ zero;
+            out[j] += bits - zero;
+        }
+        if (far >> 52) /* another exponent: a number was too large */
+            for (j = 0; j < n; j++) {
+                double shifted = x[j] * cells + shift;
+                memcpy(&bits, &shifted, 8);
+                out[j] += (int64_t) rint(x[j] * cells) - (bits - zero);
+            }
+    }
+    """
+    void add_cells "sdp_add_cells"(int64_t* out, const double* x, double cells, Py_ssize_t n) noexcept nogil
 
 
 cdef Py_ssize_t _parameters_of(const Point* at, Py_ssize_t size) noexcept nogil:
@@ -93,16 +121,21 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
     h *= weight * factor
     for i in range((d - huber) // q):  # one block for each class
         left = (out[i * q] if spec[LOSS] == SOFTMAX else a) * weight
-        for j in range(q):
-            out[i * q + j] = left * (x[j] if j < p else 1.0)
-    for j in range(q):
-        left = h * (x[j] if j < p else 1.0)
-        out[place] = left * (x[j] if j < p else 1.0)
-        place += 1
+        for j in range(p):
+            out[i * q + j] = left * x[j]
+        if intercept:
+            out[i * q + p] = left
+    for j in range(p):
+        left = h * x[j]
+        out[place] = left * x[j]
         left *= root
-        for k in range(j + 1, q):
-            out[place] = left * (x[k] if k < p else 1.0)
-            place += 1
+        for k in range(j + 1, p):
+            out[place + k - j] = left * x[k]
+        place += q - j
+        if intercept:
+            out[place - 1] = left
+    if intercept:
+        out[place] = h
 
 
 cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
@@ -182,22 +215,18 @@ def accumulate_averages(
     cdef int64_t* first = whole_numbers(starts)
     cdef Py_ssize_t size = len(total), users = len(starts) - 1, p = records.at.p, u, i, j
     check_room(&records.at, factor, size)
-    cdef double* row = scratch(p + 2 * size + 1)
+    cdef double* row = scratch(p + 2 * size + 2)
     cdef double* room = row + p
     cdef double* mean = room + size + 1
-    cdef double share
     with nogil:
         for u in range(users):
-            for j in range(size):
-                mean[j] = 0.0
-            for i in range(first[u], first[u + 1]):
+            vector_of(&records, first[u], factor, row, mean, size)
+            for i in range(first[u] + 1, first[u + 1]):
                 vector_of(&records, i, factor, row, room, size)
                 for j in range(size):
                     mean[j] += room[j]
-            share = cells / (first[u + 1] - first[u])
-            for j in range(size):
-                out[j] += <int64_t> rint(mean[j] * share)
-    wipe(row, p + 2 * size + 1)
+            add_cells(out, mean, cells / (first[u + 1] - first[u]), size)
+    wipe(row, p + 2 * size + 2)
 
 
 cdef void _add_vector(
@@ -205,10 +234,8 @@ cdef void _add_vector(
 ) noexcept nogil:
     """Add the vector of record i in cells; `row` has room for p + size + 1 numbers."""
     cdef double* room = row + records.at.p
-    cdef Py_ssize_t j
     vector_of(records, i, factor, row, room, size)
-    for j in range(size):
-        out[j] += <int64_t> rint(room[j] * cells)
+    add_cells(out, room, cells, size)
 
 
 def accumulate(spec, theta, X, y, double cells, cnp.ndarray total not None, double factor=0.0):
