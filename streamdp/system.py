@@ -101,3 +101,8 @@ def after_fork(function: Callable[[], None]) -> None:
     """Call a `function` without arguments in every child of a fork of this process, where the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
 from streamdp.scaling.units import FAR
 from streamdp.scaling.window_moments import CELLS, WIDTH, WindowColumns
+from streamdp.system import processors
 from streamdp.windows.task import CHUNK, Users
 
 
@@ -63,10 +65,25 @@ class WindowRecords:
         """As `task.Users.curvatures`."""
         from streamdp.optim.curvature_loops import accumulate_averages
 
-        total = np.zeros(curvature.size, dtype=np.int64)
-        accumulate_averages(curvature.factor, self._spec, theta, self._X, self._y, self._starts, 1 / grid, total)
-        exact: np.ndarray = total * grid
-        total[:] = 0
+        users = len(self._starts) - 1
+        threads = max(1, min(processors(), users // CHUNK))
+        ends, total = np.arange(threads + 1) * users // threads, np.zeros((threads, curvature.size), dtype=np.int64)
+
+        def add(part: int) -> None:
+            starts = self._starts[ends[part] : ends[part + 1] + 1]
+            accumulate_averages(curvature.factor, self._spec, theta, self._X, self._y, starts, 1 / grid, total[part])
+
+        try:
+            if threads == 1:
+                add(0)
+            else:
+                with ThreadPoolExecutor(threads, "streamdp-window") as pool:
+                    list(pool.map(add, range(threads)))
+            for part in total[1:]:  # whole numbers: their sum is the same for any number of threads
+                total[0] += part
+            exact: np.ndarray = total[0] * grid
+        finally:
+            total[:] = 0
         return exact
 
     def parts(self, theta: np.ndarray, count: int, grid: float) -> tuple[np.ndarray, np.ndarray]:
@@ -99,17 +116,13 @@ class WindowRecords:
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
         """As `window_moments.WindowColumns.moments`."""
         total = np.zeros(2 * len(columns))
-        sizes = np.diff(self._starts)
         place = np.zeros(len(self._X))
         for j, column in enumerate(columns):
             np.subtract(self._column(column), table[0, j], out=place)
             place /= table[1, j]
             np.clip(place, -1.0, 1.0, out=place)
             for moment in (j, len(columns) + j):
-                averages = np.add.reduceat(place, self._starts[:-1]) / sizes
-                np.rint(averages / grid, out=averages)
-                total[moment] = averages.sum() * grid
-                averages[:] = 0.0
+                total[moment] = self._sum(place, grid)
                 place *= place
         place[:] = 0.0
         return total
@@ -117,18 +130,27 @@ class WindowRecords:
     def sizes(self, columns: np.ndarray, grid: float) -> np.ndarray:
         """As `window_moments.WindowColumns.sizes`."""
         total = np.zeros((len(columns), CELLS))
-        sizes = np.diff(self._starts)
         for j, column in enumerate(columns):
             values = self._column(column)
             cell = np.where(values == 0, CELLS, np.clip(-np.frexp(values)[1], 0, CELLS - 1))
             cell = np.minimum(cell, CELLS - 1)
             for c in np.unique(cell).tolist():
-                averages = np.add.reduceat((cell == c).astype(float), self._starts[:-1]) / sizes
-                np.rint(averages / grid, out=averages)
-                total[j, c] = averages.sum() * grid
-                averages[:] = 0.0
+                total[j, c] = self._sum((cell == c).astype(float), grid)
             cell[:] = 0
         return total.ravel()
+
+    def _sum(self, values: np.ndarray, grid: float) -> float:
+        """The sum over users of their averages of values (N,), each rounded to the grid: it is exact."""
+        if len(values) < len(self._starts):  # each user has one record
+            averages = values / grid
+        else:
+            averages = np.add.reduceat(values, self._starts[:-1])
+            averages /= np.diff(self._starts)
+            averages /= grid
+        np.rint(averages, out=averages)
+        total = float(averages.sum()) * grid
+        averages[:] = 0.0
+        return total
 
     def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
         """As `WindowUsers.rescale`, in place."""
