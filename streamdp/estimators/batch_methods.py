@@ -1,11 +1,12 @@
-"""The public methods of the estimators that learn in batches: phases, changes, and batches in several processes.
+"""The estimators that learn in batches: their parameters, phases, intervals, and batches in several processes.
 
-They are functions of an estimator, which the public classes take over: see `streamdp.learners.batches` and `divided`.
+See `streamdp.learners.batches` and `divided`. Functions of an estimator are for the families that have some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -82,71 +83,82 @@ def phase(self: Estimator) -> Phase:
     return self.learner.batch_steps.phase
 
 
-def _batches(self: Estimator, what: str) -> Batches:
-    self._need_features(what)
-    assert isinstance(self.learner, Batches)
-    return self.learner
+@dataclass(eq=False, repr=False, kw_only=True)
+class BatchEstimator(Estimator):
+    """Parameters and methods of `PanPrivate*` and `Shuffle*`."""
 
+    method: str = "auto"
+    horizon: int | None = None
+    batch_size: int | None = None
+    smoothness: float | None = None
+    strong_convexity: float = 0.0
+    validation: Mapping[str, Any] | None = None
+    phase = property(phase)
+    interval = interval
+    settling = settling
 
-def gather_part(self: Estimator, number: int, of: int) -> None:
-    """From now on take one part of the records of each batch, for `take_records`, and learn nothing.
+    def _batches(self, what: str) -> Batches:
+        self._need_features(what)
+        assert isinstance(self.learner, Batches)
+        return self.learner
 
-    Parameters
-    ----------
-    number, of
-        Which part, from 0, of how many.
+    def gather_part(self, number: int, of: int) -> None:
+        """From now on take one part of the records of each batch, for `take_records`, and learn nothing.
 
-    Raises `NotAtBoundaryError` within a batch, and `ConfigError` with `validation` or with statistics beside the model,
-    whose sums end with batches: none ends here.
-    """
-    if self.sides:
-        raise ConfigError("gather_part: records are gathered to be learned only: leave validation and statistics out")
-    self.learner = GatheredPart(_batches(self, "gather_part"), number, of)
+        Parameters
+        ----------
+        number, of
+            Which part, from 0, of how many.
 
+        Raises `NotAtBoundaryError` within a batch, and `ConfigError` with `validation` or with statistics beside the
+        model, whose sums end with batches: none ends here.
+        """
+        if self.sides:
+            raise ConfigError(
+                "gather_part: records are gathered to be learned only: leave validation and statistics out"
+            )
+        self._exchange(GatheredPart(self._batches("gather_part"), number, of))
 
-def take_records(self: Estimator) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the raw records (n, p) and (n,) of each batch since `gather_part`, and forget them.
+    def take_records(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the raw records (n, p) and (n,) of each batch since `gather_part`, and forget them.
 
-    They are counted in `n_seen`. Of them, only sums (`part`) that the process which calls `learn_parts` alone can read
-    may be passed on.
-    """
-    assert isinstance(self.learner, GatheredPart), "gather_part was called"
-    self.learner, records = self.learner.records()
-    return records
+        They are counted in `n_seen`. Of them, only sums (`part`) that the process which calls `learn_parts` alone can
+        read may be passed on.
+        """
+        assert isinstance(self.learner, GatheredPart), "gather_part was called"
+        learner, records = self.learner.records()
+        self._exchange(learner)
+        return records
 
+    def part(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return what records add to the sum of the next batch, as whole numbers. Only `learn_parts` may read it.
 
-def part(self: Estimator, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return what records add to the sum of the next batch, as whole numbers. Only `learn_parts` may read it.
+        Parameters
+        ----------
+        X, y
+            Records (n, p) and (n,) that were admitted and are counted elsewhere.
 
-    Parameters
-    ----------
-    X, y
-        Records (n, p) and (n,) that were admitted and are counted elsewhere.
+        Raises `NotAtBoundaryError` within a batch.
+        """
+        with self.learner.rng.lock:
+            return self._batches("part").part(X, y)
 
-    Raises `NotAtBoundaryError` within a batch.
-    """
-    with self.learner.rng.lock:
-        return _batches(self, "part").part(X, y)
+    def learn_parts(self, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]) -> None:
+        """Learn the next batches, whose records are in other processes.
 
+        Parameters
+        ----------
+        sizes
+            How many records each of them has, over all processes of `gather_part`.
+        ask
+            Called for each batch with records, with its number from 0 and the state in which `part` is to be computed,
+            which was released. It returns what `part` returned, over all records of the batch; each array is
+            overwritten when it is added.
 
-def learn_parts(
-    self: Estimator, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]
-) -> None:
-    """Learn the next batches, whose records are in other processes.
-
-    Parameters
-    ----------
-    sizes
-        How many records each of them has, over all processes of `gather_part`.
-    ask
-        Called for each batch with records, with its number from 0 and the state in which `part` is to be computed,
-        which was released. It returns what `part` returned, over all records of the batch; each array is overwritten
-        when it is added.
-
-    Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After an
-    error of it or of `ask`, load a state.
-    """
-    with self.learner.rng.lock:
-        learn_divided(
-            _batches(self, "learn_parts"), sizes, lambda number: ask(number, self.state_dict()), self._count_batch
-        )
+        Raises `NotAtBoundaryError` within a batch, and `ConfigError` for a batch with more records than planned. After
+        an error of it or of `ask`, load a state.
+        """
+        with self.learner.rng.lock:
+            learn_divided(
+                self._batches("learn_parts"), sizes, lambda number: ask(number, self.state_dict()), self._count_batch
+            )

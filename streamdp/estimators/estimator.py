@@ -41,6 +41,7 @@ from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.estimators.hints import WEIGHT, check_parameters, check_weight, missing
 from streamdp.estimators.packing import RecordLearner
+from streamdp.estimators.parameters import Parameters
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.traps import (
     RepeatedStart,
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
     from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
-    from streamdp.optim.domains import Domain
     from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
 FORMAT = 1  # of states
@@ -103,18 +103,12 @@ def counted(name: str, doc: str) -> Any:
     return property(lambda self: self.learner.counts[name], doc=doc)
 
 
-class Estimator(river_base.Estimator):
-    """What the public estimators share. A public class is a constructor, and makes its learner in `_make_learner`."""
+class Estimator(river_base.Estimator, Parameters):
+    """What the public estimators share. A family of them declares parameters, and makes its learner."""
 
     learns: type[Learner]
     predicts_classes: ClassVar[bool] = False
     """Whether targets are classes, and not numbers."""
-    budget: Budget | str | None
-    features: Sequence[str] | Mapping[str, Any] | None
-    seed: int | None
-    loss: str | Loss
-    domain: Domain | None
-    intercept: bool
     validation: Mapping[str, Any] | None = None
     target: tuple[float, float] | Mapping[str, Any] | None = None
     held_out: HeldOutStatistics | None = None
@@ -123,6 +117,7 @@ class Estimator(river_base.Estimator):
     """The side statistics of the records that are learned, as an estimator to be read; None: there are none."""
     prediction: Prediction | None = None
     """What predicts; None before the features are known."""
+    _admission: Admission
     _covers = "this model"
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
@@ -130,19 +125,16 @@ class Estimator(river_base.Estimator):
     def __new__(cls, *args: Any, **given: Any) -> Self:
         """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
         check_parameters(cls, given)
-        return super().__new__(cls)
+        made = super().__new__(cls)
+        made._admission = Admission()
+        return made
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             raise missing(self, name)
 
-    def _construct(self, arguments: Mapping[str, Any]) -> None:
-        """Store the arguments of the constructor, `locals()`, under their own names, as River requires, and set up."""
-        self._admission = Admission()
-        for name, value in arguments.items():
-            if name != "self":
-                setattr(self, name, value)
+    def __post_init__(self) -> None:
         self._set_up()
         if self.features is not None:
             self._declare(self.features)
@@ -227,6 +219,9 @@ class Estimator(river_base.Estimator):
     def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
         raise NotImplementedError
+
+    def _exchange(self, learner: Learner) -> None:
+        self.learner = learner
 
     def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
         """The learner, for `what` needs that its columns are known. Raises `NotAvailableError` before."""

@@ -12,25 +12,19 @@ Proof: docs/proofs/pan_private.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamdp.estimators import batch_methods as methods
+from streamdp.estimators.batch_methods import BatchEstimator
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.pan import PanBatches
-from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.guarantees import Budget
 
 if TYPE_CHECKING:
-    from streamdp.ledger.ledger import Ledger
-
-
-def _pan(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> PanBatches:
-    return PanBatches(problem, budget, rng, given(BatchPlan, model), mechanism=model.mechanism)
+    pass
 
 
 _GUARANTEE = """
@@ -53,8 +47,18 @@ _LOSS = """
     `smoothness`."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class _PanPrivate(BatchEstimator):
+    mechanism: Literal["auto", "gaussian", "none"] = "auto"
+    learns = PanBatches
+
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> PanBatches:
+        return PanBatches(problem, budget, rng, given(BatchPlan, self), mechanism=self.mechanism)
+
+
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
-class PanPrivateRegressor(Regressor):
+@dataclass(eq=False, repr=False)
+class PanPrivateRegressor(Regressor, _PanPrivate):
     """Regression by pan-private Newton steps or accelerated SGD.
 
     Examples
@@ -65,40 +69,10 @@ class PanPrivateRegressor(Regressor):
     (1, 'eps=1,delta=1e-06', False)
     """
 
-    learns = PanBatches
-    _make_learner = _pan
-    phase = property(methods.phase)
-    interval = methods.interval
-    settling = methods.settling
-    gather_part = methods.gather_part
-    take_records = methods.take_records
-    part = methods.part
-    learn_parts = methods.learn_parts
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "huber",
-        budget: Budget | str | None = None,
-        mechanism: Literal["auto", "gaussian", "none"] = "auto",
-        method: str = "auto",
-        domain: Domain | None = None,
-        features: Sequence[str] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        horizon: int | None = None,
-        batch_size: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        change: str | None = None,
-        validation: Mapping[str, Any] | None = None,
-        target: tuple[float, float] | None = None,
-    ) -> None:
-        self._construct(locals())
-
 
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class PanPrivateClassifier(Classifier):
+@dataclass(eq=False, repr=False)
+class PanPrivateClassifier(Classifier, _PanPrivate):
     """Classification by pan-private Newton steps or accelerated SGD.
 
     Examples
@@ -108,34 +82,3 @@ class PanPrivateClassifier(Classifier):
     >>> model.n_seen, str(model.guarantee), model.at_boundary
     (1, 'eps=1,delta=1e-06', False)
     """
-
-    learns = PanBatches
-    _make_learner = _pan
-    phase = property(methods.phase)
-    interval = methods.interval
-    settling = methods.settling
-    gather_part = methods.gather_part
-    take_records = methods.take_records
-    part = methods.part
-    learn_parts = methods.learn_parts
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "logistic",
-        budget: Budget | str | None = None,
-        mechanism: Literal["auto", "gaussian", "none"] = "auto",
-        method: str = "auto",
-        domain: Domain | None = None,
-        features: Sequence[str] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        horizon: int | None = None,
-        batch_size: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        change: str | None = None,
-        classes: Sequence[Hashable] | None = None,
-        validation: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._construct(locals())

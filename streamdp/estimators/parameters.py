@@ -1,18 +1,24 @@
-"""The parameters of the public estimators: their documentation, in which each is described once, and their values.
+"""The parameters of the public estimators: each is declared once, and described once in their documentation.
 
-An estimator keeps its own signature, summary and example; `documented` adds the guarantee and the parameters.
+`Parameters` has those of all estimators of targets, a family of estimators adds its own, and a public class the
+defaults that differ; the constructor is made of them. `documented` adds the guarantee and the parameters to its docs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
 from inspect import cleandoc, signature
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from streamdp.ledger.ledger import Ledger
+    from streamdp.optim.domains import Domain
+    from streamdp.optim.losses import Loss, LossName
+    from streamdp.privacy.guarantees import Budget
 
 Estimator = TypeVar("Estimator", bound=type)
 Plan = TypeVar("Plan", bound="DataclassInstance")
@@ -86,6 +92,21 @@ BATCHED: Mapping[str, str] = {
     },
 }
 """As `SHARED`, for the estimators whose `method` may be "newton"."""
+
+
+@dataclass(eq=False, repr=False)
+class Parameters:
+    """The parameters that all estimators of targets have; `SHARED` describes them."""
+
+    loss: LossName | Loss = "huber"
+    budget: Budget | str | None = None
+    _: KW_ONLY
+    domain: Domain | None = None
+    features: Sequence[str] | Mapping[str, Any] | None = None
+    intercept: bool = True
+    ledger: Ledger | None = None
+    seed: int | None = None
+    change: str | None = None
 
 
 def given(kind: type[Plan], model: Any) -> Plan:

@@ -330,7 +330,10 @@ class Statistics(Estimator):
             need = 'expected trust="nobody", because the domain is open; or declare categories and take their count'
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
-        self._construct(arguments)
+        for name, value in arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+        self.__post_init__()
 
     @property
     def _needs_delta(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,12 +18,15 @@ from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, names_of, series_like
 from streamdp.estimators.labels import TRUTH_VALUES, number_of, numbers_of, numbers_of_array
 from streamdp.estimators.prediction import Prediction
-from streamdp.optim.losses import Hinge, Logistic, Loss, Quantile, Softmax, check_classes
+from streamdp.optim.losses import Hinge, Logistic, Loss, LossName, Quantile, Softmax, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
 
 
+@dataclass(eq=False, repr=False)
 class Regressor(Estimator, river_base.MiniBatchRegressor):
     """Numbers as targets."""
+
+    target: tuple[float, float] | Mapping[str, Any] | None = field(default=None, kw_only=True)
 
     @cached_property
     def _of_log(self) -> bool:
@@ -127,13 +131,14 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         return Numbers(tau, *(self._target_bounds() or (-math.inf, math.inf)))
 
 
+@dataclass(eq=False, repr=False)
 class Classifier(Estimator, river_base.MiniBatchClassifier):
     """Declared classes as targets, (False, True) by default: labels that come from the data would leak."""
 
+    loss: LossName | Loss = "logistic"
+    classes: Sequence[Hashable] | None = field(default=None, kw_only=True)
+    _index: dict[Any, float] = field(init=False)
     predicts_classes = True
-
-    classes: Sequence[Hashable] | None
-    _index: dict[Any, float]
     probabilistic = True
     """Whether the loss gives probabilities of the classes."""
 

@@ -10,31 +10,26 @@ Proof: docs/proofs/windowed.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.estimators import batch_methods
+from streamdp.estimators.batch_methods import interval, settling
 from streamdp.estimators.estimator import Estimator, counted
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_reports import ITEMS, WINDOW
 from streamdp.learners.user_windows import WindowPlan, Windows
-from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET
 from streamdp.windows.records import WindowUsers
 from streamdp.windows.task import Method
 
 if TYPE_CHECKING:
-    from streamdp.ledger.ledger import Ledger
-
-
-def _windows(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> Windows:
-    return Windows(problem, budget, rng, given(WindowPlan, model))
+    pass
 
 
 _GUARANTEE = """
@@ -81,51 +76,29 @@ _LOSS = """
     `smoothness`."""
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
-class WindowedRegressor(Regressor):
-    """Regression from tumbling windows of users, with a trusted operator.
-
-    Examples
-    --------
-    >>> model = WindowedRegressor(features=["a", "b"])
-    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5, subject="ann")
-    >>> model.n_seen, model.n_windows, model.at_boundary  # the window is open
-    (1, 0, False)
-    """
-
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Windowed(Estimator):
+    method: str | Method = "auto"
+    items_per_user: int = ITEMS
+    window: int = WINDOW
+    spread: float | None = None
+    smoothness: float | None = None
+    strong_convexity: float = 0.0
+    scaling: str | None = None
+    validation: Mapping[str, Any] | None = None
     learns = Windows
-    _make_learner = _windows
     n_users = counted("n_users", "Users that were learned from; a user counts once for each window.")
     n_windows = counted("n_windows", "Windows released.")
     n_stopped = counted(
         "n_stopped", "Windows whose method stopped early because its private test of the users' agreement failed."
     )
-    interval = batch_methods.interval
-    settling = batch_methods.settling
+    interval = interval
+    settling = settling
 
-    def __init__(
-        self,
-        loss: LossName | Loss = "huber",
-        budget: Budget | str | None = None,
-        method: str | Method = "auto",
-        items_per_user: int = ITEMS,
-        window: int = WINDOW,
-        spread: float | None = None,
-        domain: Domain | None = None,
-        features: Sequence[str] | Mapping[str, Any] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        scaling: str | None = None,
-        change: str | None = None,
-        target: tuple[float, float] | None = None,
-        validation: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._construct(locals())
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Windows:
+        return Windows(problem, budget, rng, given(WindowPlan, self))
 
-    def take_records(self: Estimator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def take_records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """End the open window without a release and return its raw records, for `users_of`.
 
         It is for a process that holds a part of the users of a window, while another one calls `learn_users`. The
@@ -135,7 +108,7 @@ class WindowedRegressor(Regressor):
             assert isinstance(self.learner, Windows)
             return self.learner.gathered.close()[0][:3]
 
-    def learn_users(self: Estimator, users: WindowUsers, n: int, records: int) -> None:
+    def learn_users(self, users: WindowUsers, n: int, records: int) -> None:
         """Release a window whose records are in other processes: its proof does not ask where the users are.
 
         Parameters
@@ -152,8 +125,23 @@ class WindowedRegressor(Regressor):
             self._learner(Windows, "learn_users").learn_users(users, n, records, self._count_batch)
 
 
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+@dataclass(eq=False, repr=False)
+class WindowedRegressor(Regressor, _Windowed):
+    """Regression from tumbling windows of users, with a trusted operator.
+
+    Examples
+    --------
+    >>> model = WindowedRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5, subject="ann")
+    >>> model.n_seen, model.n_windows, model.at_boundary  # the window is open
+    (1, 0, False)
+    """
+
+
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class WindowedClassifier(Classifier):
+@dataclass(eq=False, repr=False)
+class WindowedClassifier(Classifier, _Windowed):
     """Classification from tumbling windows of users, with a trusted operator.
 
     Examples
@@ -163,35 +151,3 @@ class WindowedClassifier(Classifier):
     >>> model.n_seen, model.n_windows, model.at_boundary  # the window is open
     (1, 0, False)
     """
-
-    learns = Windows
-    _make_learner = _windows
-    n_users = WindowedRegressor.n_users
-    n_windows = WindowedRegressor.n_windows
-    n_stopped = WindowedRegressor.n_stopped
-    interval = batch_methods.interval
-    settling = batch_methods.settling
-    take_records = WindowedRegressor.take_records
-    learn_users = WindowedRegressor.learn_users
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "logistic",
-        budget: Budget | str | None = None,
-        method: str | Method = "auto",
-        items_per_user: int = ITEMS,
-        window: int = WINDOW,
-        spread: float | None = None,
-        domain: Domain | None = None,
-        features: Sequence[str] | Mapping[str, Any] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        classes: Sequence[Hashable] | None = None,
-        scaling: str | None = None,
-        change: str | None = None,
-        validation: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._construct(locals())

@@ -12,8 +12,9 @@ Proof: docs/proofs/local_reports.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,8 +26,6 @@ from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_intervals import settling as settling_of
 from streamdp.learners.local_reports import Answer, LocalReports, Report
-from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss, LossName
 from streamdp.optim.steps import Steps
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
@@ -34,21 +33,6 @@ from streamdp.privacy.mechanisms import Mechanism, MechanismName
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
-    from streamdp.ledger.ledger import Ledger
-
-
-def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
-    steps = Steps(model.eta, model.alpha, model.clock)
-    return LocalReports(
-        problem,
-        budget,
-        rng,
-        mechanism=model.mechanism,
-        steps=steps,
-        scaling=model.scaling,
-        averaged=isinstance(model, LDPASGDRegressor | LDPASGDClassifier),
-        change=model.change,
-    )
 
 
 _GUARANTEE = """
@@ -88,45 +72,33 @@ _REGRESSION = _PARAMETERS | {"loss": 'A name or a `Loss`: "huber", "squared" or 
 _CLASSIFICATION = _PARAMETERS | {"loss": f"A name or a `Loss`: {CLASSIFICATION_LOSSES}."}
 
 
-@documented(_LAST_ITERATE, _REGRESSION)
-class LDPSGDRegressor(Regressor):
-    """Regression by LDP-SGD: the last iterate.
-
-    Examples
-    --------
-    >>> model = LDPSGDRegressor(features=["a", "b"])
-    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
-    >>> model.n_seen, str(model.guarantee)
-    (1, 'eps=1')
-    """
-
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Reports(Estimator):
+    mechanism: MechanismName | type[Mechanism] = "auto"
+    eta: float = 1.0
+    alpha: float = 0.6
+    clock: str = "information"
+    scaling: str | None = None
+    validation: Mapping[str, Any] | None = None
+    averaged: ClassVar[bool] = False
     learns = LocalReports
-    _make_learner = _reports
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
 
-    def __init__(
-        self,
-        loss: LossName | Loss = "huber",
-        budget: Budget | str | None = None,
-        mechanism: MechanismName | type[Mechanism] = "auto",
-        eta: float = 1.0,
-        alpha: float = 0.6,
-        domain: Domain | None = None,
-        features: Sequence[str] | Mapping[str, Any] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        clock: str = "information",
-        scaling: str | None = None,
-        target: tuple[float, float] | None = None,
-        validation: Mapping[str, Any] | None = None,
-        change: str | None = None,
-    ) -> None:
-        self._construct(locals())
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
+        return LocalReports(
+            problem,
+            budget,
+            rng,
+            mechanism=self.mechanism,
+            steps=Steps(self.eta, self.alpha, self.clock),
+            scaling=self.scaling,
+            averaged=self.averaged,
+            change=self.change,
+        )
 
     @property
-    def randomizer(self: Estimator) -> Randomizer:
+    def randomizer(self) -> Randomizer:
         """The local half for the next record. `learn_one` is `absorb(randomizer(x, y))`, but for bits.
 
         Reports have no questions about pairs of columns and about the class.
@@ -147,7 +119,7 @@ class LDPSGDRegressor(Regressor):
             tuple(self._index or TRUTH_VALUES),
         )
 
-    def absorb(self: Estimator, report: Report | Answer, *, subject: Subject | None = None) -> None:
+    def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged
@@ -172,47 +144,11 @@ class LDPSGDRegressor(Regressor):
                 take()
 
 
-@documented(_AVERAGE, _REGRESSION)
-class LDPASGDRegressor(Regressor):
-    """Regression by LDP-ASGD: the averaged iterate.
-
-    Examples
-    --------
-    >>> model = LDPASGDRegressor(features=["a", "b"])
-    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
-    >>> model.n_seen, str(model.guarantee)
-    (1, 'eps=1')
-    """
-
-    learns = LocalReports
-    _make_learner = _reports
-    randomizer = LDPSGDRegressor.randomizer
-    absorb = LDPSGDRegressor.absorb
-    n_asked = of_learner(LocalReports, "n_asked")
-    n_paired = of_learner(LocalReports, "n_paired")
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "huber",
-        budget: Budget | str | None = None,
-        mechanism: MechanismName | type[Mechanism] = "auto",
-        eta: float = 1.0,
-        alpha: float = 0.6,
-        domain: Domain | None = None,
-        features: Sequence[str] | Mapping[str, Any] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        clock: str = "information",
-        scaling: str | None = None,
-        target: tuple[float, float] | None = None,
-        validation: Mapping[str, Any] | None = None,
-        change: str | None = None,
-    ) -> None:
-        self._construct(locals())
+class _Average(_Reports):
+    averaged = True
 
     @property
-    def unresolved(self: Estimator) -> list[str]:
+    def unresolved(self) -> list[str]:
         """Columns that may be spread by any amount below 1/64 of half their declared bounds, as far as bits show.
 
         The scale of such a column is too large by an unknown factor. Gradients have less information about its
@@ -223,7 +159,7 @@ class LDPASGDRegressor(Regressor):
             return []
         return [self._names[j] for j in self._learner(LocalReports, "unresolved").arrays.units.unresolved]
 
-    def interval(self: Estimator, level: float = 0.95) -> np.ndarray:
+    def interval(self, level: float = 0.95) -> np.ndarray:
         """Return the (d, 2) confidence limits of theta from its path (`streamdp.reading.intervals`); nothing is spent.
 
         A row is NaN where the parameter is not settled: theta has not moved around its value for long enough, and an
@@ -241,9 +177,9 @@ class LDPASGDRegressor(Regressor):
         Raises `NotAvailableError` before the second record, after `merged`, for alpha below 1/2 or 1 and for a schema
         with `per`; `ConfigError` for another level.
         """
-        return LDPASGDRegressor.settling(self, level)[0]
+        return self.settling(level)[0]
 
-    def settles_at(self: Estimator) -> np.ndarray:
+    def settles_at(self) -> np.ndarray:
         """Return (d,) about how many records in all give most such parameters an interval; NaN if not yet known.
 
         An extrapolation: with n records theta moves for a number of relaxation times that grows as n^(1 - alpha). A
@@ -252,9 +188,9 @@ class LDPASGDRegressor(Regressor):
 
         Raises `NotAvailableError` before the second record and after `merged`.
         """
-        return LDPASGDRegressor.settling(self)[1]
+        return self.settling()[1]
 
-    def settling(self: Estimator, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    def settling(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return `interval` and `settles_at` together, in the time of one of them.
 
         Parameters
@@ -270,8 +206,37 @@ class LDPASGDRegressor(Regressor):
         return learner.limits_around(theta, limits, theta), records
 
 
+@documented(_LAST_ITERATE, _REGRESSION)
+@dataclass(eq=False, repr=False)
+class LDPSGDRegressor(Regressor, _Reports):
+    """Regression by LDP-SGD: the last iterate.
+
+    Examples
+    --------
+    >>> model = LDPSGDRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+
+@documented(_AVERAGE, _REGRESSION)
+@dataclass(eq=False, repr=False)
+class LDPASGDRegressor(Regressor, _Average):
+    """Regression by LDP-ASGD: the averaged iterate.
+
+    Examples
+    --------
+    >>> model = LDPASGDRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee)
+    (1, 'eps=1')
+    """
+
+
 @documented(_LAST_ITERATE, _CLASSIFICATION)
-class LDPSGDClassifier(Classifier):
+@dataclass(eq=False, repr=False)
+class LDPSGDClassifier(Classifier, _Reports):
     """Classification by LDP-SGD: the last iterate.
 
     Examples
@@ -282,36 +247,10 @@ class LDPSGDClassifier(Classifier):
     (1, 'eps=1')
     """
 
-    learns = LocalReports
-    _make_learner = _reports
-    randomizer = LDPSGDRegressor.randomizer
-    absorb = LDPSGDRegressor.absorb
-    n_asked = of_learner(LocalReports, "n_asked")
-    n_paired = of_learner(LocalReports, "n_paired")
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "logistic",
-        budget: Budget | str | None = None,
-        mechanism: MechanismName | type[Mechanism] = "auto",
-        eta: float = 1.0,
-        alpha: float = 0.6,
-        domain: Domain | None = None,
-        features: Sequence[str] | Mapping[str, Any] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        clock: str = "information",
-        scaling: str | None = None,
-        classes: Sequence[Hashable] | None = None,
-        validation: Mapping[str, Any] | None = None,
-        change: str | None = None,
-    ) -> None:
-        self._construct(locals())
-
 
 @documented(_AVERAGE, _CLASSIFICATION)
-class LDPASGDClassifier(Classifier):
+@dataclass(eq=False, repr=False)
+class LDPASGDClassifier(Classifier, _Average):
     """Classification by LDP-ASGD: the averaged iterate.
 
     Examples
@@ -321,34 +260,3 @@ class LDPASGDClassifier(Classifier):
     >>> model.n_seen, str(model.guarantee)
     (1, 'eps=1')
     """
-
-    learns = LocalReports
-    _make_learner = _reports
-    randomizer = LDPSGDRegressor.randomizer
-    absorb = LDPSGDRegressor.absorb
-    n_asked = of_learner(LocalReports, "n_asked")
-    n_paired = of_learner(LocalReports, "n_paired")
-    unresolved = LDPASGDRegressor.unresolved
-    interval = LDPASGDRegressor.interval
-    settles_at = LDPASGDRegressor.settles_at
-    settling = LDPASGDRegressor.settling
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "logistic",
-        budget: Budget | str | None = None,
-        mechanism: MechanismName | type[Mechanism] = "auto",
-        eta: float = 1.0,
-        alpha: float = 0.6,
-        domain: Domain | None = None,
-        features: Sequence[str] | Mapping[str, Any] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        clock: str = "information",
-        scaling: str | None = None,
-        classes: Sequence[Hashable] | None = None,
-        validation: Mapping[str, Any] | None = None,
-        change: str | None = None,
-    ) -> None:
-        self._construct(locals())

@@ -12,7 +12,8 @@ Proof: docs/proofs/shuffle.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +21,8 @@ import numpy as np
 from streamdp.aggregation.shuffled_sum import Shuffled
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, check_whole
-from streamdp.estimators import batch_methods as methods
-from streamdp.estimators.estimator import Estimator, of_learner
+from streamdp.estimators.batch_methods import BatchEstimator, batch
+from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
@@ -29,20 +30,11 @@ from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.shuffle import ShuffleBatches, cohort_of
-from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 
 if TYPE_CHECKING:
-    from streamdp.ledger.ledger import Ledger
-
-
-def _shuffle(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> ShuffleBatches:
-    cohort = None if model.cohort is None else cohort_of(model.cohort)
-    if cohort is not None and model.features is None:
-        raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
-    return ShuffleBatches(problem, budget, rng, given(BatchPlan, model), cohort=cohort)
+    pass
 
 
 _GUARANTEE = """
@@ -68,54 +60,21 @@ _LOSS = """
     `smoothness`."""
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
-class ShuffleRegressor(Regressor):
-    """Regression from shuffled gradients and curvature.
-
-    Examples
-    --------
-    >>> model = ShuffleRegressor(features=["a", "b"])
-    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
-    >>> model.n_seen, str(model.guarantee), model.at_boundary
-    (1, 'eps=1,delta=1e-06', False)
-    """
-
-    cohort: Mapping[str, Any] | None
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Shuffle(BatchEstimator):
+    cohort: Mapping[str, Any] | None = None
     learns = ShuffleBatches
-    _make_learner = _shuffle
-    batch = property(methods.batch)
+    batch = property(batch)
     finished = of_learner(ShuffleBatches, "finished")
-    phase = property(methods.phase)
-    interval = methods.interval
-    settling = methods.settling
-    gather_part = methods.gather_part
-    take_records = methods.take_records
-    part = methods.part
-    learn_parts = methods.learn_parts
 
-    def __init__(
-        self,
-        loss: LossName | Loss = "huber",
-        budget: Budget | str | None = None,
-        method: str = "auto",
-        domain: Domain | None = None,
-        features: Sequence[str] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        horizon: int | None = None,
-        batch_size: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        change: str | None = None,
-        validation: Mapping[str, Any] | None = None,
-        target: tuple[float, float] | None = None,
-        cohort: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._construct(locals())
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> ShuffleBatches:
+        cohort = None if self.cohort is None else cohort_of(self.cohort)
+        if cohort is not None and self.features is None:
+            raise ConfigError("cohort: it needs declared features, because only `absorb` learns")
+        return ShuffleBatches(problem, budget, rng, given(BatchPlan, self), cohort=cohort)
 
     @property
-    def randomizer(self: Estimator) -> ShuffleRandomizer:
+    def randomizer(self) -> ShuffleRandomizer:
         """A person's half for the next batch. Raises `NotAvailableError` before the features are known."""
         learner = self._learner(ShuffleBatches, "randomizer")
         rng = learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy()
@@ -133,7 +92,7 @@ class ShuffleRegressor(Regressor):
             tuple(self._index or TRUTH_VALUES),
         )
 
-    def absorb(self: Estimator, shuffled: Shuffled) -> None:
+    def absorb(self, shuffled: Shuffled) -> None:
         """Make one step with the mixed bits of the next batch. Its spend follows from how many people answered.
 
         The rounds of a cohort have one spend together, which the first one counts: that of the smallest round so far.
@@ -154,7 +113,7 @@ class ShuffleRegressor(Regressor):
             self._count(spent)
             take()
 
-    def learn_cohort(self: Estimator, X: np.ndarray, y: np.ndarray, rounds: int | None = None) -> None:
+    def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int | None = None) -> None:
         """Learn from people who keep their records and answer in every round, from all of them in each.
 
         It starts at the present estimate, in one process: by AC-SA, on an envelope of a non-smooth loss, or with
@@ -189,8 +148,23 @@ class ShuffleRegressor(Regressor):
                 learner.learn_cohort(X, y, rounds, self._count_batch)
 
 
+@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+@dataclass(eq=False, repr=False)
+class ShuffleRegressor(Regressor, _Shuffle):
+    """Regression from shuffled gradients and curvature.
+
+    Examples
+    --------
+    >>> model = ShuffleRegressor(features=["a", "b"])
+    >>> model.learn_one({"a": 1.0, "b": -1.0}, 0.5)
+    >>> model.n_seen, str(model.guarantee), model.at_boundary
+    (1, 'eps=1,delta=1e-06', False)
+    """
+
+
 @documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class ShuffleClassifier(Classifier):
+@dataclass(eq=False, repr=False)
+class ShuffleClassifier(Classifier, _Shuffle):
     """Classification from shuffled gradients and curvature.
 
     Examples
@@ -200,40 +174,3 @@ class ShuffleClassifier(Classifier):
     >>> model.n_seen, str(model.guarantee), model.at_boundary
     (1, 'eps=1,delta=1e-06', False)
     """
-
-    cohort: Mapping[str, Any] | None
-    learns = ShuffleBatches
-    _make_learner = _shuffle
-    batch = property(methods.batch)
-    finished = of_learner(ShuffleBatches, "finished")
-    randomizer = ShuffleRegressor.randomizer
-    absorb = ShuffleRegressor.absorb
-    learn_cohort = ShuffleRegressor.learn_cohort
-    phase = property(methods.phase)
-    interval = methods.interval
-    settling = methods.settling
-    gather_part = methods.gather_part
-    take_records = methods.take_records
-    part = methods.part
-    learn_parts = methods.learn_parts
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "logistic",
-        budget: Budget | str | None = None,
-        method: str = "auto",
-        domain: Domain | None = None,
-        features: Sequence[str] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        horizon: int | None = None,
-        batch_size: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        change: str | None = None,
-        classes: Sequence[Hashable] | None = None,
-        validation: Mapping[str, Any] | None = None,
-        cohort: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._construct(locals())

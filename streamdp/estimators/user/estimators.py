@@ -13,12 +13,12 @@ Proof: docs/proofs/user_level.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
-from streamdp.estimators import batch_methods
+from streamdp.estimators.batch_methods import batch, phase
 from streamdp.estimators.estimator import Estimator, counted, of_learner
 from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
@@ -27,19 +27,12 @@ from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import ITEMS, WINDOW, UserPlan, UserReports
-from streamdp.optim.domains import Domain
-from streamdp.optim.losses import Loss, LossName
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
-    from streamdp.ledger.ledger import Ledger
-
-
-def _reports(model: Any, problem: LinearProblem, budget: Budget, rng: Any) -> UserReports:
-    return UserReports(problem, budget, rng, given(UserPlan, model))
 
 
 _GUARANTEE = """
@@ -98,53 +91,30 @@ _LOSS = """
     `smoothness`."""
 
 
-@documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(REGRESSION_LOSSES))
-class UserLevelLDPRegressor(Regressor):
-    """Regression from locally private reports, one on all records of a user.
-
-    Examples
-    --------
-    >>> model = UserLevelLDPRegressor(features=["a", "b"], items_per_user=2)
-    >>> for subject in ("ann", "bob", "ann"):
-    ...     model.learn_one({"a": 1.0, "b": -1.0}, 0.5, subject=subject)
-    >>> model.n_seen, model.n_users, str(model.guarantee), model.at_boundary  # ann has reported, bob is open
-    (3, 1, 'eps=1,delta=1e-06', False)
-    """
-
+@dataclass(eq=False, repr=False, kw_only=True)
+class _UserLevel(Estimator):
+    items_per_user: int = ITEMS
+    window: int = WINDOW
+    window_seconds: float | None = None
+    spread: float | None = None
+    centre: str = "zero"
+    horizon: int | None = None
+    batch_size: int | None = None
+    smoothness: float | None = None
+    strong_convexity: float = 0.0
+    method: str = "auto"
+    scaling: str | None = None
     learns = UserReports
-    _make_learner = _reports
     n_users = counted("n_users", "Reports learned.")
     n_asked = of_learner(UserReports, "n_asked")
-    batch = property(batch_methods.batch)
-    phase = property(batch_methods.phase)
+    batch = property(batch)
+    phase = property(phase)
 
-    def __init__(
-        self,
-        loss: LossName | Loss = "huber",
-        budget: Budget | str | None = None,
-        items_per_user: int = ITEMS,
-        window: int = WINDOW,
-        window_seconds: float | None = None,
-        spread: float | None = None,
-        centre: str = "zero",
-        domain: Domain | None = None,
-        features: Sequence[str] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        horizon: int | None = None,
-        batch_size: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        method: str = "auto",
-        target: tuple[float, float] | None = None,
-        scaling: str | None = None,
-        change: str | None = None,
-    ) -> None:
-        self._construct(locals())
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> UserReports:
+        return UserReports(problem, budget, rng, given(UserPlan, self))
 
     @property
-    def randomizer(self: Estimator) -> UserRandomizer:
+    def randomizer(self) -> UserRandomizer:
         """A user's half of the next question. Take a new one for each report, because coordinates take turns.
 
         A report may be absorbed until its question is closed. Raises `NotAvailableError` before the features are known.
@@ -169,7 +139,7 @@ class UserLevelLDPRegressor(Regressor):
             tuple(self._index or TRUTH_VALUES),
         )
 
-    def absorb(self: Estimator, report: UserReport, *, subject: Subject | None = None) -> None:
+    def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
         """Apply one report. It counts as one record in `n_seen`, because the number of its records is unknown.
 
         A report of a subject over its cap is counted in `n_refused`. A learner cannot recognise a forged report.
@@ -193,7 +163,7 @@ class UserLevelLDPRegressor(Regressor):
             if self._admission.admit_report(self.learner, subject, report.budget, report.private):
                 take()
 
-    def close_user(self: Estimator, subject: Subject) -> None:
+    def close_user(self, subject: Subject) -> None:
         """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
 
         Parameters
@@ -206,8 +176,24 @@ class UserLevelLDPRegressor(Regressor):
             self.learner.close_user(subject_bytes(subject))
 
 
+@documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(REGRESSION_LOSSES))
+@dataclass(eq=False, repr=False)
+class UserLevelLDPRegressor(Regressor, _UserLevel):
+    """Regression from locally private reports, one on all records of a user.
+
+    Examples
+    --------
+    >>> model = UserLevelLDPRegressor(features=["a", "b"], items_per_user=2)
+    >>> for subject in ("ann", "bob", "ann"):
+    ...     model.learn_one({"a": 1.0, "b": -1.0}, 0.5, subject=subject)
+    >>> model.n_seen, model.n_users, str(model.guarantee), model.at_boundary  # ann has reported, bob is open
+    (3, 1, 'eps=1,delta=1e-06', False)
+    """
+
+
 @documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(CLASSIFICATION_LOSSES))
-class UserLevelLDPClassifier(Classifier):
+@dataclass(eq=False, repr=False)
+class UserLevelLDPClassifier(Classifier, _UserLevel):
     """Classification from locally private reports, one on all records of a user.
 
     Examples
@@ -218,38 +204,3 @@ class UserLevelLDPClassifier(Classifier):
     >>> model.n_seen, model.n_users, str(model.guarantee), model.at_boundary  # ann has reported, bob is open
     (3, 1, 'eps=1,delta=1e-06', False)
     """
-
-    learns = UserReports
-    _make_learner = _reports
-    n_users = UserLevelLDPRegressor.n_users
-    n_asked = of_learner(UserReports, "n_asked")
-    batch = property(batch_methods.batch)
-    phase = property(batch_methods.phase)
-    randomizer = UserLevelLDPRegressor.randomizer
-    absorb = UserLevelLDPRegressor.absorb
-    close_user = UserLevelLDPRegressor.close_user
-
-    def __init__(
-        self,
-        loss: LossName | Loss = "logistic",
-        budget: Budget | str | None = None,
-        items_per_user: int = ITEMS,
-        window: int = WINDOW,
-        window_seconds: float | None = None,
-        spread: float | None = None,
-        centre: str = "zero",
-        domain: Domain | None = None,
-        features: Sequence[str] | None = None,
-        intercept: bool = True,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        horizon: int | None = None,
-        batch_size: int | None = None,
-        smoothness: float | None = None,
-        strong_convexity: float = 0.0,
-        classes: Sequence[Hashable] | None = None,
-        method: str = "auto",
-        scaling: str | None = None,
-        change: str | None = None,
-    ) -> None:
-        self._construct(locals())
