@@ -227,7 +227,7 @@ def text_rows() -> Iterator[Sequence[str]]:
                 found, rows = 0, rng.integers(97, 123, (n, 8))
                 rows[: round(share * n)] = np.frombuffer(b"tea\0\0\0\0\0", dtype=np.uint8)
                 for seed in range(DRAWS):
-                    hitters = stats.HeavyHitters(8, f"eps={epsilon}", seed=seed)
+                    hitters = stats.HeavyHitters(8, budget=f"eps={epsilon}", seed=seed)
                     hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
                     found += "tea" in hitters.get()
                 cells.append(f"{found} of {DRAWS}")
@@ -311,7 +311,7 @@ def hitter_rows() -> Iterator[Sequence[str]]:
             for seed in range(TEXT_DRAWS):
                 rng = np.random.default_rng(seed)
                 rows, true = texts_of(n, rng)
-                hitters = stats.HeavyHitters(LENGTH, f"eps={epsilon}", seed=seed)
+                hitters = stats.HeavyHitters(LENGTH, budget=f"eps={epsilon}", seed=seed)
                 hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
                 runs["ours"].append(({text: count / n for text, count in hitters.get().items()}, true))
                 runs["PEM"].append((prefix_extending(rows, epsilon, rng), true))

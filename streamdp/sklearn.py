@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any, Self
 
@@ -49,16 +50,17 @@ _NUMBERS = "expected numbers; a frame with text needs features={...}, with the c
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Private(BaseEstimator):  # type: ignore[misc]
     """What both estimators share."""
 
-    features: Mapping[str, Any] | None
-    bounds: Any
-    fit_intercept: bool
-    trust: Trust
-    budget: str
-    loss: LossName | Loss
-    random_state: Any
+    features: Mapping[str, Any] | None = None
+    bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None
+    trust: Trust = "window"
+    budget: str = "eps=1"
+    loss: LossName | Loss = "huber"
+    fit_intercept: bool = True
+    random_state: Any = None
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
         """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
@@ -137,11 +139,6 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
         raise NotImplementedError
-
-    def _keep(self, arguments: Mapping[str, Any]) -> None:
-        for name, value in arguments.items():
-            if name != "self":
-                setattr(self, name, value)
 
     def _rows(self, X: Any, first: bool) -> Any:
         """The rows of a prediction or of a step: checked numbers, or a frame with raw values."""
@@ -240,6 +237,7 @@ _TEXTS = {
 
 
 @documented(_GUARANTEE, _TEXTS, loss="`huber`, `quantile` or `squared`, or a loss.")
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     """A private linear model of numbers, as a regressor of scikit-learn.
 
@@ -250,21 +248,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     (1000,)
     """
 
-    target: tuple[float, float] | None
-
-    def __init__(
-        self,
-        *,
-        features: Mapping[str, Any] | None = None,
-        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
-        target: tuple[float, float] | None = None,
-        trust: Trust = "window",
-        budget: str = "eps=1",
-        loss: LossName | Loss = "huber",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self._keep(locals())
+    target: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -302,6 +286,7 @@ def _has_probabilities(estimator: Any) -> bool:
 
 
 @documented(_GUARANTEE, _TEXTS, loss="`logistic`, `softmax` or `hinge`, or a loss.")
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     """A private linear model of classes, as a classifier of scikit-learn.
 
@@ -312,21 +297,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     (1000, 2)
     """
 
-    classes: Sequence[Any] | None
-
-    def __init__(
-        self,
-        *,
-        features: Mapping[str, Any] | None = None,
-        bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
-        classes: Sequence[Any] | None = None,
-        trust: Trust = "window",
-        budget: str = "eps=1",
-        loss: LossName | Loss = "logistic",
-        fit_intercept: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self._keep(locals())
+    classes: Sequence[Any] | None = None
+    loss: LossName | Loss = "logistic"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

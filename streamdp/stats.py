@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from river import stats as river_stats
@@ -48,21 +49,22 @@ def _instead(found: Any, before: float) -> Any:
     return before if found != found else found
 
 
-class _Single(river_stats.base.Univariate):
-    by: Sequence[str] | None
-    budget: Budget | str | None
-    trust: Trust
-    ledger: Ledger | None
-    seed: int | None
-    before: float | None
+def _middle(one: Any) -> float:
+    low, high = one.bounds
+    return float(low + (high - low) / 2 if one.before is None else one.before)
 
-    def _begin(self, arguments: Mapping[str, Any], kind: str, declared: Any, **more: Any) -> None:
-        for name, value in arguments.items():
-            if name not in ("self", "__class__"):
-                setattr(self, name, value)
-        groups = arguments.get("by")
-        given: dict[str, Any] = {kind: _VALUE} | more | ({} if groups is None else {"by": _GROUP})
-        features = {_VALUE: declared} | ({} if groups is None else {_GROUP: _listed("by", groups)})
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Single(river_stats.base.Univariate):
+    by: Sequence[str] | None = field(default=None, init=False)
+    budget: Budget | str | None = None
+    trust: Trust = "process"
+    ledger: Ledger | None = None
+    seed: int | None = None
+
+    def _begin(self, kind: str, declared: Any, **more: Any) -> None:
+        given: dict[str, Any] = {kind: _VALUE} | more | ({} if self.by is None else {"by": _GROUP})
+        features = {_VALUE: declared} | ({} if self.by is None else {_GROUP: _listed("by", self.by)})
         self.estimator = Statistics({_NAME: given}, features, self.budget, self.trust, self.ledger, self.seed)
         """The `Statistics` that holds the state: save, load and merge it."""
 
@@ -119,30 +121,24 @@ _TEXTS = {
 }
 
 
-class _Number(_Single):
-    bounds: tuple[float, float]
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Grouped(_Single):
+    by: Sequence[str] | None = None
 
-    @property
-    def _before(self) -> float:
-        low, high = self.bounds
-        return low + (high - low) / 2 if self.before is None else self.before
+
+@dataclass(eq=False, repr=False)
+class _Number(_Grouped):
+    bounds: tuple[float, float]
+    before: float | None = field(default=None, kw_only=True)
+    _before = property(_middle)
 
 
 @documented(_GUARANTEE, _TEXTS)
 class Mean(_Number):
     """The mean of a number."""
 
-    def __init__(
-        self,
-        bounds: tuple[float, float],
-        by: Sequence[str] | None = None,
-        budget: Budget | str | None = None,
-        trust: Trust = "process",
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        before: float | None = None,
-    ) -> None:
-        self._begin(locals(), "mean", bounds)
+    def __post_init__(self) -> None:
+        self._begin("mean", self.bounds)
 
 
 @documented(_GUARANTEE, _TEXTS)
@@ -153,92 +149,62 @@ class Sum(_Number):
     def _before(self) -> float:
         return 0.0 if self.before is None else self.before
 
-    def __init__(
-        self,
-        bounds: tuple[float, float],
-        by: Sequence[str] | None = None,
-        budget: Budget | str | None = None,
-        trust: Trust = "process",
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        before: float | None = None,
-    ) -> None:
-        self._begin(locals(), "sum", bounds)
+    def __post_init__(self) -> None:
+        self._begin("sum", self.bounds)
 
 
 @documented(_GUARANTEE, _TEXTS)
-class Quantile(_Number):
+@dataclass(eq=False, repr=False)
+class Quantile(_Grouped):
     """One or several quantiles of a number, which do not cross."""
 
-    def __init__(
-        self,
-        q: float | Sequence[float],
-        bounds: tuple[float, float],
-        by: Sequence[str] | None = None,
-        budget: Budget | str | None = None,
-        trust: Trust = "process",
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        before: float | None = None,
-    ) -> None:
-        arguments = locals()
-        levels = list(q) if isinstance(q, Sequence) else q
-        self._begin(arguments, "quantile", bounds, quantile=levels, of=_VALUE)
+    q: float | Sequence[float]
+    bounds: tuple[float, float]
+    before: float | None = field(default=None, kw_only=True)
+    _before = property(_middle)
+
+    def __post_init__(self) -> None:
+        levels = list(self.q) if isinstance(self.q, Sequence) else self.q
+        self._begin("quantile", self.bounds, quantile=levels, of=_VALUE)
 
 
 @documented(_GUARANTEE, _TEXTS)
+@dataclass(eq=False, repr=False)
 class Count(_Single):
     """How many values there are of each category."""
 
-    by = None
+    categories: Sequence[str]
 
-    def __init__(
-        self,
-        categories: Sequence[str],
-        budget: Budget | str | None = None,
-        trust: Trust = "process",
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self._begin(locals(), "count", _listed("categories", categories))
+    def __post_init__(self) -> None:
+        self._begin("count", _listed("categories", self.categories))
 
 
 @documented(_GUARANTEE, _TEXTS)
-class Proportion(_Single):
+@dataclass(eq=False, repr=False)
+class Proportion(_Grouped):
     """The share of each category."""
 
-    def __init__(
-        self,
-        categories: Sequence[str],
-        by: Sequence[str] | None = None,
-        budget: Budget | str | None = None,
-        trust: Trust = "process",
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self._begin(locals(), "proportion", _listed("categories", categories))
+    categories: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self._begin("proportion", _listed("categories", self.categories))
 
 
 @documented(_GUARANTEE, _TEXTS)
-class Histogram(_Single):
+@dataclass(eq=False, repr=False)
+class Histogram(_Grouped):
     """How many values of a number there are in each bin."""
 
-    def __init__(
-        self,
-        edges: Sequence[float],
-        by: Sequence[str] | None = None,
-        budget: Budget | str | None = None,
-        trust: Trust = "process",
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-    ) -> None:
-        arguments = locals()
-        listed = _listed("edges", edges)
+    edges: Sequence[float]
+
+    def __post_init__(self) -> None:
+        listed = _listed("edges", self.edges)
         ends = (listed[0], listed[-1]) if len(listed) > 2 else (0.0, 1.0)
-        self._begin(arguments, "histogram", ends, edges=listed)
+        self._begin("histogram", ends, edges=listed)
 
 
 @documented(_GUARANTEE, _TEXTS)
+@dataclass(eq=False, repr=False)
 class HeavyHitters(_Single):
     """The most frequent texts of an open domain, and how many values are each, by reports that need no trust.
 
@@ -249,18 +215,12 @@ class HeavyHitters(_Single):
     (['tea'], True)
     """
 
-    by = None
-    trust = "nobody"
+    length: int = 8
+    trust: Trust = field(default="nobody", init=False)
 
-    def __init__(
-        self,
-        length: int = 8,
-        budget: Budget | str | None = None,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-    ) -> None:
-        check_whole("length", length, 1, 64)
-        self._begin(locals(), "heavy_hitters", {"text": length})
+    def __post_init__(self) -> None:
+        check_whole("length", self.length, 1, 64)
+        self._begin("heavy_hitters", {"text": self.length})
 
     def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
         """Take one text `x`, of which as many characters are reported as fit `length` bytes of UTF-8.

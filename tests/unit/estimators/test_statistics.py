@@ -540,7 +540,7 @@ def test_the_most_frequent_texts_of_an_open_domain_are_found(tmp_path: Any) -> N
     rng, n = np.random.default_rng(0), 100_000
     texts = [*(["tea"] * 30_000), *(["coffee"] * 20_000), *(["Müsliriegel"] * 15_000)]
     texts += [f"r{i}" for i in rng.integers(0, 10**6, n - len(texts))]
-    hitters = stats.HeavyHitters(6, "eps=3", seed=1)
+    hitters = stats.HeavyHitters(6, budget="eps=3", seed=1)
     rows = np.array([list(text.encode()[:6].ljust(6, b"\xff")) for text in texts])
     hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
     found, limits = hitters.get(), hitters.interval(1 - 6e-7)
@@ -563,7 +563,7 @@ def test_many_texts_with_the_same_share_are_found_and_no_other() -> None:
     rows = rng.integers(97, 123, (n, 8))
     frequent = rows[:60].copy()
     rows[: n * 9 // 10] = frequent[rng.integers(0, 60, n * 9 // 10)]
-    hitters = stats.HeavyHitters(8, "eps=5", seed=1)
+    hitters = stats.HeavyHitters(8, budget="eps=5", seed=1)
     hitters.estimator.learn_encoded(rows / 127.5 - 1, np.zeros(n))
     assert hitters.get().keys() == {bytes(row.tolist()).decode() for row in frequent}
 
@@ -589,7 +589,7 @@ def test_states_of_single_records_are_reports_that_can_be_merged() -> None:
 @pytest.mark.slow
 def test_a_character_that_does_not_fit_is_left_out() -> None:
     """Half a character was reported, so texts that look the same were different ones, of which the last was shown."""
-    hitters = stats.HeavyHitters(4, "eps=6", seed=1)
+    hitters = stats.HeavyHitters(4, budget="eps=6", seed=1)
     for i in range(3_000):
         hitters.update(("abcé", "abc", "abcö")[i % 3])
     assert list(hitters.get()) == ["abc"]
