@@ -134,6 +134,7 @@ class _Number(_Grouped):
 
 
 @documented(_GUARANTEE, _TEXTS)
+@dataclass(eq=False, repr=False)
 class Mean(_Number):
     """The mean of a number."""
 
@@ -142,6 +143,7 @@ class Mean(_Number):
 
 
 @documented(_GUARANTEE, _TEXTS)
+@dataclass(eq=False, repr=False)
 class Sum(_Number):
     """The sum of a number."""
 

@@ -70,6 +70,7 @@ FORK = """import os, sys, traceback
 extras = {extras!r}
 import {base}
 assert not [name for packages, _ in extras.values() for name in packages if name in sys.modules]
+children = {{}}
 for extra, (blocked, modules) in extras.items():
     sys.stdout.flush()
     if not (child := os.fork()):
@@ -81,6 +82,8 @@ for extra, (blocked, modules) in extras.items():
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
+    children[child] = extra
+for child, extra in children.items():
     if os.waitpid(child, 0)[1]:
         print(extra or "the plain installation")
 """
