@@ -10,7 +10,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -59,16 +59,15 @@ class _TableBlocks(Blocks):
         self.name = path
         self.row = 0
         self._kind = kind
-        self._table, types, self._height, unread = _open(path, kind, encoder.columns)
+        self._table, types, self._height = _open(path, kind)
         try:
             self._columns = [
-                _text(types, name, name in encoder.numeric_columns, name == encoder.subject, unread)
-                for name in encoder.columns
+                _text(types, name, name in encoder.numeric_columns, name == encoder.subject) for name in encoder.columns
             ]
         except SchemaError as error:
             raise SchemaError(f"{path}: {error}") from None
         self._rows = min(_MOST_ROWS, max(_BLOCK_ROWS, _BLOCK_VALUES // len(self._columns)))
-        self.head = blake2b(repr([*types.items(), *unread.items()]).encode(), digest_size=8).hexdigest()
+        self.head = blake2b(repr([*types.items()]).encode(), digest_size=8).hexdigest()
 
     @property
     def share(self) -> float:
@@ -94,7 +93,7 @@ class _TableBlocks(Blocks):
 
 
 _FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, NotImplementedError)
-"""What polars and pyarrow raise at a file that they cannot read."""
+"""What polars raises at a file that it cannot read."""
 _MAGIC = {"parquet": b"PAR1", "arrow": b"ARROW1"}
 """The first and last bytes of a whole file."""
 _OFFSET = re.compile("([+-])([0-9]{2}):?([0-9]{2})")
@@ -103,28 +102,13 @@ _OFFSET = re.compile("([+-])([0-9]{2}):?([0-9]{2})")
 os.environ.setdefault("POLARS_IGNORE_TIMEZONE_PARSE_ERROR", "1")
 
 
-def _open(
-    path: str, kind: str, wanted: Sequence[str] | None = None
-) -> tuple[pl.LazyFrame, pl.Schema, int, dict[str, str]]:
-    """The table, the types of its columns, its number of rows, and the columns that cannot be read, with the reason.
-
-    polars reads no table with such a column. pyarrow then reads the wanted columns, all at once.
-    """
-    far = "://" in path
-    if not far and not os.path.exists(path):
+def _open(path: str, kind: str) -> tuple[pl.LazyFrame, pl.Schema, int]:
+    """The table, the types of its columns and its number of rows."""
+    if "://" not in path and not os.path.exists(path):
         raise SourceError(f"cannot open {path}: no such file or directory")
     with contextlib.suppress(*_FAULTS):
-        fields = [] if far else _fields(path, kind)
-        unread = _unread(fields)
-        if unread:
-            names = list(dict.fromkeys(field.name for field in fields if field.name not in unread))
-            if wanted is not None:
-                names = [name for name in names if name in wanted or any(w.startswith(f"{name}.") for w in wanted)]
-            table = _read_columns(path, kind, names).lazy()
-        else:
-            table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(glob.escape(path))
-        height = int(table.select(pl.len()).collect().item())
-        return table, table.collect_schema(), height, unread | _fixed(fields)
+        table = pl.scan_parquet(path, glob=False) if kind == "parquet" else pl.scan_ipc(glob.escape(path))
+        return table, table.collect_schema(), int(table.select(pl.len()).collect().item())
     raise _damaged(path, kind)
 
 
@@ -142,72 +126,6 @@ def stored_tables(folder: str, ending: str) -> list[str]:
 _NAME = "the name of the file"
 
 
-def _fields(path: str, kind: str) -> list[Any]:
-    """The fields of a table by pyarrow, because polars panics at types that it does not read; none if it cannot say."""
-    with contextlib.suppress(ImportError, *_FAULTS):
-        import pyarrow
-        from pyarrow import parquet
-
-        if kind == "parquet":
-            return list(parquet.read_schema(path))
-        with pyarrow.memory_map(path) as file, pyarrow.ipc.open_file(file) as reader:
-            return list(reader.schema)
-    return []
-
-
-def _unread(fields: list[Any]) -> dict[str, str]:
-    """The columns that polars does not read, with the reason."""
-    names = [field.name for field in fields]
-    unread = {
-        field.name: f"is of the type {field.type}, which is not read: write it as numbers, texts or dates"
-        for field in fields
-        if not _is_read(field.type)
-    }
-    return unread | {name: "is the name of two columns: rename one" for name in names if names.count(name) > 1}
-
-
-def _fixed(fields: list[Any]) -> dict[str, str]:
-    """The columns of bytes of one length, such as UUIDs, which polars would read as any bytes; with the reason."""
-    return {
-        field.name: f"is of the type {field.type}, bytes of one length, which is not read: write it as text"
-        for field in fields
-        if str(field.type).startswith("fixed_size_binary")
-    }
-
-
-def _is_read(kind: Any) -> bool:
-    import pyarrow.types as t
-
-    if t.is_interval(kind) or t.is_union(kind) or t.is_run_end_encoded(kind):
-        return False
-    if t.is_list_view(kind) or t.is_large_list_view(kind):
-        return False
-    inner = [kind.field(i) for i in range(kind.num_fields)] if t.is_struct(kind) else []
-    if len({field.name for field in inner}) < len(inner):
-        return False
-    parts = [field.type for field in inner]
-    parts += [getattr(kind, part) for part in ("value_type", "key_type", "item_type") if hasattr(kind, part)]
-    return all(map(_is_read, parts))
-
-
-def _read_columns(path: str, kind: str, names: list[str]) -> pl.DataFrame:
-    import pyarrow
-    from pyarrow import parquet
-
-    if not names:
-        return pl.DataFrame()
-    if kind == "parquet":
-        table = parquet.ParquetFile(path).read(columns=names)
-    else:
-        with pyarrow.memory_map(path) as file:
-            places = [place for place, name in enumerate(pyarrow.ipc.open_file(file).schema.names) if name in names]
-            options = pyarrow.ipc.IpcReadOptions(included_fields=places)
-            table = pyarrow.ipc.open_file(file, options=options).read_all()
-    read = pl.from_arrow(table.select(names))
-    assert isinstance(read, pl.DataFrame)
-    return read
-
-
 def _damaged(path: str, kind: str) -> SourceError:
     if "://" in path:
         return SourceError(
@@ -221,8 +139,7 @@ def _damaged(path: str, kind: str) -> SourceError:
         if head == magic == file.read():
             return SourceError(
                 f"{path} cannot be read: it has two columns of one name, or a column of a type that is not read"
-                " (intervals, unions, views of lists, run-end encoding), or is damaged. `pip install pyarrow`, by which"
-                " only the columns are read that the job uses, or write it again with those columns"
+                " (intervals, unions, views of lists, run-end encoding), or is damaged: write it again without it"
             )
     return SourceError(f"{path} is no {kind} file, or is damaged: check source.type, or write it again")
 
@@ -250,11 +167,9 @@ def _decoded(column: pl.Series) -> pl.Series:
     return pl.Series(column.name, [None if text and "\ufffd" in text else text for text in texts], pl.String)
 
 
-def _text(types: pl.Schema, name: str, numeric: bool, subject: bool, unread: dict[str, str]) -> pl.Expr:
+def _text(types: pl.Schema, name: str, numeric: bool, subject: bool) -> pl.Expr:
     """A column, or a path into a nested one, as text; as Float64 if it is numeric and wanted so."""
-    steps = [name] if name in types or name in unread else name.split(".")
-    if steps[0] in unread:
-        raise SchemaError(f"{steps[0]!r} {unread[steps[0]]}")
+    steps = [name] if name in types else name.split(".")
     found = pl.col(steps[0])
     kind: Any = types.get(steps[0])
     for step in steps[1:]:
@@ -304,11 +219,11 @@ def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
     `kind` is `parquet` or `arrow`; None for `rows` reads all. Raises `SourceError` if the file at `path` cannot be
     read.
     """
-    table, types, _, _ = _open(path, kind)
+    table, types, _ = _open(path, kind)
     columns = []
     for name in _paths(types.items()):
         with contextlib.suppress(SchemaError):
-            columns.append(_text(types, name, False, False, {}))
+            columns.append(_text(types, name, False, False))
     with contextlib.suppress(*_FAULTS):
         return (table if rows is None else table.head(rows)).select(columns).collect()
     raise _damaged(path, kind)
@@ -320,8 +235,8 @@ def frame_of(path: str, kind: str, encoder: Encoder) -> tuple[pl.DataFrame, pl.D
     `kind` is `parquet` or `arrow`. Raises `SourceError` if the file at `path` cannot be read, and `SchemaError` if it
     lacks a column.
     """
-    table, types, _, unread = _open(path, kind)
-    columns = [_text(types, name, name in encoder.numeric_columns, False, unread) for name in encoder.columns]
+    table, types, _ = _open(path, kind)
+    columns = [_text(types, name, name in encoder.numeric_columns, False) for name in encoder.columns]
     with contextlib.suppress(*_FAULTS):
         whole = table.collect()
         return whole, whole.select(columns)
