@@ -1,12 +1,19 @@
-"""The shards of one worker in memory: which are assigned, where each continues, and which parts may be committed."""
+"""The shards of one worker in memory: which are assigned, where each continues, and which parts may be committed.
+
+A worker learns all of its shards with one estimator, so that its batches and their noise are those of one stream. The
+row of one of them, the home, holds its state; the other rows hold positions and counts. All are committed as of the
+same boundary. If the home is taken away, the state stays with another shard, unless nothing can be committed then: the
+next owner gets it with the row. A worker with the states of several continues the one that has learned the most, and
+leaves the others in their rows, where the model's average over all rows counts them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from streamdp.data.records import DeadLetter, Position, Shard
 from streamdp.runtime.learning import check_finite, total
@@ -33,8 +40,8 @@ class Lane:
     boundary: Part | None = None  # the part at the last boundary; None before the first
     boundary_letters: int = 0  # how many of `letters` belong to that part
     bad_in_a_row: int = 0  # how many undecodable records came since the last good one
-    changes: int = 0  # how many changes of the stream the estimator had noticed at the last commit
     noted: int = 0  # how many records wait after the last commit, as readers of the store see it
+    kept: Mapping[str, Any] = field(default_factory=dict)  # the state of the row, if nobody learns into it; else empty
 
     @property
     def pending(self) -> int:
@@ -58,10 +65,15 @@ class Lane:
 
     def keep_boundary(self) -> None:
         """Keep the part and its charges, if the estimator is at a boundary; a commit in the next batch takes them."""
-        if self.estimator.at_boundary and self.position is not None:
+        if self.estimator.at_boundary:
+            self.end_part(self.estimator.state_dict())
+
+    def end_part(self, state: Mapping[str, Any]) -> None:
+        """Keep the part, with the `state` of a boundary, and its charges."""
+        if self.position is not None:
             if self._ledger is not None:
                 self._ledger.end_part(self.shard)
-            self.boundary = Part(self.estimator.state_dict(), self.position, self.counts)
+            self.boundary = Part(state, self.position, self.counts)
             self.boundary_letters = len(self.letters)
 
     def part(self) -> Part | None:
@@ -71,6 +83,17 @@ class Lane:
         if self.boundary is None or self.boundary[1:3] == (self.committed_position, self.committed):
             return None
         return self.boundary._replace(waiting=total(self.counts) - total(self.boundary.counts))
+
+    @property
+    def ended(self) -> Part | None:
+        """As of the last boundary, without a state; None if the source has not started an uncommitted shard.
+
+        No record of a shard that came after the boundary was learned before it.
+        """
+        position, counts = self.committed_position or self.origin, self.committed
+        if self.boundary is not None:
+            position, counts = self.boundary.position, self.boundary.counts
+        return None if position is None else Part({}, position, counts, waiting=total(self.counts) - total(counts))
 
     def take_letters(self) -> list[DeadLetter]:
         """The letters of the kept part, once: if its commit fails, they are found by the run that reads them again."""
@@ -86,7 +109,7 @@ class Lane:
 
 
 class ShardTable(dict[Shard, Lane]):
-    """The shards of one worker, each with its lane.
+    """The shards of one worker, each with its lane, and the estimator that learns all of them.
 
     The thread of the loop changes it. The store's thread reads `get` and `stale`, and learns into lanes.
     `build` makes an empty estimator.
@@ -99,6 +122,11 @@ class ShardTable(dict[Shard, Lane]):
         self.lost: set[Shard] = set()  # the shards that were taken away during the current call on the store's thread
         self.stale = False  # whether the lanes hold what must not be committed, and must be read from the store again
         self._build = build
+        self._estimator: Estimator | None = None  # None before the first claim
+        self._state: Mapping[str, Any] = {}  # of the estimator at the last boundary
+        self._home: Shard | None = None  # whose row holds the state; None before anything is learned
+        self._moved: set[Shard] = set()  # the rows that the state has left, or come to, since the last commit
+        self._changes = 0  # how many changes of the stream the estimator had noticed at the last commit
         self._fenced: dict[Shard, float] = {}
 
     def __iter__(self) -> Iterator[Shard]:
@@ -141,25 +169,54 @@ class ShardTable(dict[Shard, Lane]):
         for shard, snapshot in claimed.items():
             if shard not in self.lost:
                 self._put(shard, snapshot, None)
+        if self._estimator is None or (self._home is None and not self.pending):
+            self._go_on()
+        elif any(_size(self[shard].kept) > self._estimator.n_seen for shard in claimed if shard in self):
+            self.stale = True  # to go on with that one
 
-    def reload(self, shard: Shard, snapshot: Snapshot | None) -> None:
-        """Replace the lane of a shard by its last commit, if the shard is still this worker's."""
-        if (lane := self.get(shard)) is not None:
-            self._put(shard, snapshot, lane.origin)
+    def reload(self, snapshots: Mapping[Shard, Snapshot | None]) -> None:
+        """Replace the lanes of shards by their last commits, those that are still this worker's."""
+        for shard, snapshot in snapshots.items():
+            if (lane := self.get(shard)) is not None:
+                self._put(shard, snapshot, lane.origin)
+        self._go_on()
 
     def _put(self, shard: Shard, snapshot: Snapshot | None, origin: Position | None) -> None:
-        estimator, counts, position = self._build(), Counts(), None
+        counts, position, kept = Counts(), None, {}
         if snapshot is not None:
-            estimator.load_state_dict(snapshot.state)
-            counts, position = snapshot.counts, snapshot.position
-        self[shard] = Lane(shard, estimator, counts, position, counts, position, origin, changes=estimator.n_changes)
+            counts, position, kept = snapshot.counts, snapshot.position, snapshot.state
+        estimator: Any = self._estimator
+        self[shard] = Lane(shard, estimator, counts, position, counts, position, origin, kept=kept)
         self.to_start[shard] = position or origin
 
-    def drop(self, shards: Iterable[Shard]) -> None:
-        """Remove shards, with what was learned of them."""
+    def _go_on(self) -> None:
+        """Go on from the largest state of the lanes."""
+        self._estimator = estimator = self._build()
+        self._home = max((shard for shard in self if self[shard].kept), key=lambda s: _size(self[s].kept), default=None)
+        if self._home is not None:
+            estimator.load_state_dict(self[self._home].kept)
+            self[self._home].kept = {}
+        self._state, self._changes, self._moved = estimator.state_dict(), estimator.n_changes, set()
+        for lane in self.values():
+            lane.estimator = estimator
+
+    def drop(self, shards: Collection[Shard]) -> None:
+        """Remove shards. What was learned of them since the last commit has to leave the estimator, too."""
+        gone = {shard: lane for shard in shards if (lane := self.pop(shard, None)) is not None}
         for shard in shards:
-            self.pop(shard, None)
             self._fenced.pop(shard, None)
+        if not self:
+            self._estimator = self._home = None
+        elif self._home in gone or any(lane.pending for lane in gone.values()):
+            self.stale = True
+
+    def leave(self, shards: Collection[Shard]) -> None:
+        """Let the state stay in the row of another shard, if there is one, because `shards` are taken away."""
+        if self._home in shards:
+            rows = (shard for shard, lane in self.items() if not lane.kept and lane.ended is not None)
+            if (stays := next((shard for shard in rows if shard not in shards), None)) is not None:
+                self._moved |= {self._home, stays}
+                self._home = stays
 
     def fence(self, shard: Shard, until: float) -> None:
         """Note a shard that another worker has claimed; it is claimed again at `until` on the worker's clock."""
@@ -176,21 +233,37 @@ class ShardTable(dict[Shard, Lane]):
             del self._fenced[shard]
         return due
 
-    def close_batches(self, shards: Iterable[Shard] | None = None) -> None:
-        """Bring the estimators of these shards, or of all, to a boundary, unless the lanes are stale."""
-        if not self.stale:
-            for shard in self if shards is None else shards:
-                if (lane := self.get(shard)) is not None:
-                    lane.estimator.close_batch()
+    def close_batch(self) -> None:
+        """Bring the estimator to a boundary, unless the lanes are stale."""
+        if not self.stale and self._estimator is not None:
+            self._estimator.close_batch()
+
+    def keep_boundary(self) -> None:
+        """Keep the state and the part of each shard, if the estimator is at a boundary."""
+        if self._estimator is not None and self._estimator.at_boundary:
+            self._state = self._estimator.state_dict()
+            for lane in self.values():
+                if lane.boundary is None or lane.boundary[1:3] != (lane.position, lane.counts):
+                    lane.end_part({})
+            if self._home is None:
+                self._home = next((shard for shard, lane in self.items() if lane.ended is not None), None)
 
     def parts(self) -> dict[Shard, Part]:
-        """What is to be committed: every shard that passed a boundary; nothing while the lanes are stale."""
+        """What is to be committed: every shard that passed a boundary, and the home; nothing while lanes are stale."""
         if self.stale:
             return {}
-        parts = {shard: part for shard, lane in self.items() if (part := lane.part()) is not None}
-        for part in parts.values():
-            check_finite(part.state)
-        return parts
+        if self.uncommitted or self.pending or self._moved:
+            self.keep_boundary()
+        ended = {shard: part for shard, lane in self.items() if (part := lane.ended) is not None}
+        moved = {s for s, part in ended.items() if part[1:3] != (self[s].committed_position, self[s].committed)}
+        if not (moved := moved | self._moved & ended.keys()):
+            return {}
+        check_finite(self._state)
+        return {
+            shard: part._replace(state=self._state if shard == self._home else self[shard].kept)
+            for shard, part in ended.items()
+            if shard in moved or shard == self._home
+        }
 
     def take_letters(self, parts: Iterable[Shard]) -> dict[Shard, list[DeadLetter]]:
         """The dead letters of parts, by shard, once; only those shards that have some."""
@@ -199,17 +272,17 @@ class ShardTable(dict[Shard, Lane]):
 
     def mark_committed(self, parts: Mapping[Shard, Part]) -> int:
         """Note a commit, and return how many records it added. Shards that were dropped since are left out."""
+        self._moved -= parts.keys()
         lanes = ((lane, part) for shard, part in parts.items() if (lane := self.get(shard)) is not None)
         return sum(lane.mark_committed(part) for lane, part in lanes)
 
-    def take_changes(self, shards: Iterable[Shard]) -> dict[Shard, int]:
-        """How many changes of the stream were noticed in each of these shards, once for each."""
-        found = {}
-        for shard in shards:
-            if (lane := self.get(shard)) is not None and lane.estimator.n_changes > lane.changes:
-                found[shard] = lane.estimator.n_changes - lane.changes
-                lane.changes += found[shard]
-        return found
+    def take_changes(self) -> dict[Shard, int]:
+        """How many changes of the stream were noticed since this was last asked, by the shard whose row says so."""
+        if self._estimator is None or self._home is None or self._estimator.n_changes <= self._changes:
+            return {}
+        found = self._estimator.n_changes - self._changes
+        self._changes += found
+        return {self._home: found}
 
     @property
     def waiting(self) -> dict[Shard, int]:
@@ -221,3 +294,8 @@ class ShardTable(dict[Shard, Lane]):
         for shard, records in waiting.items():
             if (lane := self.get(shard)) is not None:
                 lane.noted = records
+
+
+def _size(state: Mapping[str, Any]) -> int:
+    """How many records a state has learned."""
+    return int(state["n_seen"]) if state else 0

@@ -1,4 +1,4 @@
-"""The loop of one worker in a group: each shard has a state of its own, and all shards are committed together.
+"""The loop of one worker in a group: it learns all of its shards with one estimator, and commits them together.
 
 Every failure is handled the same way: roll back to the last commit. A shard that another worker has claimed is dropped.
 After a conflict in the ledger, the remaining shards are read from the store again, and the source starts them there.
@@ -74,7 +74,7 @@ class Worker:
     """Runs one worker of a job's group until `stop` is called or a signal comes. A worker runs once.
 
     - `source`: the shards.
-    - `build`: makes an empty estimator over the store's ledger; it is called for each shard.
+    - `build`: makes an empty estimator over the store's ledger.
     - `store`: opened with `shared=True`.
     - `commit_records`, `commit_seconds`: commit after about this many records, or after this many seconds in which a
       position moved.
@@ -190,12 +190,12 @@ class Worker:
         try:
             while True:
                 self._rounds(max_records, idle_seconds)
-                self._call(self._shards.close_batches)
+                self._call(self._shards.close_batch)
                 if self._commit(last=True) or self.stopping:
                     return  # after a refused commit, the records since the last one have to be read again first
         except SourceError:
             self._end_learning()
-            self._call(self._shards.close_batches)
+            self._call(self._shards.close_batch)
             self._commit(last=True)
             raise
 
@@ -301,7 +301,7 @@ class Worker:
         for lane, shard, raw in polled:
             # A lane that was dropped or replaced after the poll: this worker or another one reads the records again.
             while raw and lane is not None and self._shards.get(shard) is lane and not self._shards.stale:
-                lane.keep_boundary()
+                self._shards.keep_boundary()
                 size = lane.estimator.boundary_within(len(raw))
                 decode = partial(self._source.decode, shard, raw[:size])
                 try:
@@ -379,7 +379,7 @@ class Worker:
         self._committed_at = self._clock()
         for observer in self._observers:
             observer.committed(parts, self._committed_at - began)
-        for shard, changes in self._shards.take_changes(parts).items():
+        for shard, changes in self._shards.take_changes().items():
             log.warning("%s: the model has noticed that the stream changed", shard)
             for observer in self._observers:
                 observer.changed(shard, changes)
@@ -439,8 +439,7 @@ class Worker:
             self._call(self._store.come_first)
         loaded = {shard: self._call(partial(self._store.load, shard)) for shard in self._shards}
         self._call(partial(self._resume_letters, loaded))
-        for shard, snapshot in loaded.items():
-            self._shards.reload(shard, snapshot)
+        self._shards.reload(loaded)
         self._committed_at = self._clock()
         for observer in self._observers:
             observer.rolled_back()
@@ -485,7 +484,8 @@ class Worker:
             self.lost(shards)  # the current call commits them, or their next owner learns them again
             return
         try:
-            self._thread.within(partial(self._shards.close_batches, shards), LAST_CALL_S)
+            self._thread.within(self._shards.close_batch, LAST_CALL_S)
+            self._shards.leave(shards)
             if parts := self._shards.parts():
                 self._write(parts, lambda call: self._thread.within(call, LAST_CALL_S))
         except (StoreUnavailableError, SourceUnavailableError) as error:

@@ -128,7 +128,7 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     position = {str(s.shard): s.position for s in snapshots}
     if len(snapshots) == 1:
         return first if first.shard == WHOLE else replace(first, shard=WHOLE, position=position)
-    estimators: list[Any] = [restore(snapshot).estimator for snapshot in snapshots]
+    estimators: list[Any] = [restore(snapshot).estimator for snapshot in snapshots if snapshot.state]
     return replace(
         first,
         config=max(snapshots, key=lambda s: s.committed_at).config,
@@ -136,7 +136,7 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
         committed_at=max(s.committed_at for s in snapshots),
         counts=counts_sum(s.counts for s in snapshots),
         position=position,
-        state=estimators[0].merged(*estimators[1:]).state_dict(),
+        state=(estimators[0].merged(*estimators[1:]) if len(estimators) > 1 else estimators[0]).state_dict(),
         shard=WHOLE,
         waiting=sum(s.waiting for s in snapshots),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -116,7 +118,7 @@ class Remembering:
 
     def state_dict(self) -> dict[str, Any]:
         """See `Estimator.state_dict`."""
-        return {"learned": self.learned}
+        return {"learned": self.learned, "n_seen": self.n_seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `Estimator.load_state_dict`."""
@@ -124,10 +126,15 @@ class Remembering:
 
 
 def check_remembered(database: MemoryDatabase, given: Mapping[Shard, Sequence[Any]]) -> None:
-    """Each record of each shard was learned once, in order, and each bad one is counted."""
+    """Each record of each shard was learned once, in order in each state, and each bad one is counted."""
+    good = {shard: [item[1] for item in stream if isinstance(item, tuple)] for shard, stream in given.items()}
+    states = [part.state["learned"] for _, _, part in database.rows.values() if part.state]
+    assert Counter(chain(*states)) == Counter(chain(*good.values()))
     for shard, stream in given.items():
         _, _, part = database.rows[shard]
-        good = [item[1] for item in stream if isinstance(item, tuple)]
         assert part.position == {"index": len(stream)}
-        assert part.state["learned"] == good
-        assert part.counts == Counts(len(good), 0, len(stream) - len(good))
+        assert part.counts == Counts(len(good[shard]), 0, len(stream) - len(good[shard]))
+        places = {value: i for i, value in enumerate(good[shard])}
+        for learned in states:
+            at = [places[value] for value in learned if value in places]
+            assert at == sorted(at)
