@@ -16,7 +16,7 @@ def short_schedule(seed: int, **options: Any) -> Simulation:
     """Run the schedule of a seed, and check that each record was learned once."""
     rng = random.Random(seed)
     given: dict[Shard, list[Entry]] = {
-        Shard("topic", s): [BAD if rng.random() < 0.1 else ({}, float(i), None, None) for i in range(60)]
+        Shard("topic", s): [BAD if rng.random() < 0.1 else ({}, 100.0 * s + i, None, None) for i in range(60)]
         for s in range(2)
     }
     database = MemoryDatabase()

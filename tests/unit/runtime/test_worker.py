@@ -31,7 +31,7 @@ from streamdp.runtime.defaults import REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
 from streamdp.runtime.worker import RECLAIM_AFTER_S, Worker
-from streamdp.store.snapshot import Counts, Part
+from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 from tests.support.crashing import Crash
 from tests.support.memory import BAD
@@ -77,13 +77,19 @@ def model(store: Store) -> LDPASGDRegressor:
 def test_every_record_counts_once_and_commits_are_at_boundaries(tmp_path: Path, seed: int) -> None:
     given = streams(3, 1000, seed)
     source = ScriptedShards(given, seed)
-    assert work(tmp_path / "a.db", source) == 3000
+    seen: list[tuple[int, int]] = []
+    counts: dict[Shard, int] = {}
+
+    def publish(snapshots: Sequence[Snapshot]) -> None:
+        counts.update({snapshot.shard: snapshot.counts.learned for snapshot in snapshots})
+        seen.extend((s.state["n_seen"], sum(counts.values())) for s in snapshots if s.state)
+
+    assert work(tmp_path / "a.db", source, publish=[publish]) == 3000
     check_exact(tmp_path / "a.db", given)
     assert source.committed == {shard: {"index": 1000} for shard in given}
     history = Store.history(tmp_path / "a.db", 10_000, job="job")
     assert len(history) > 15
-    ends = {shard: replay(stream)[0][-1].learned for shard, stream in given.items()}
-    assert all(c.counts.learned % SIZE == 0 or c.counts.learned == ends[c.shard] for c in history)
+    assert len(seen) > 15 and all(learned == counted for learned, counted in seen)  # one state for all three
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -97,8 +103,8 @@ def test_a_rebalance_closes_the_batch_and_the_next_owner_goes_on(path: Path, see
     work(path, source, commit_seconds=60.0, commit_records=10_000)
     taken = found(path)[first]
     assert 0 < taken.position["index"] < 600
-    assert taken.state["n_seen"] % SIZE  # a batch that was not full
-    assert found(path)[second].position == {"index": 600}
+    rest = found(path)[second]
+    assert (rest.position, taken.state) == ({"index": 600}, {})  # the model has stayed with the worker
     assert work(path, ScriptedShards({first: given[first]}, seed)) == 600 - taken.position["index"]
     check_exact(path, given)
 
@@ -386,7 +392,7 @@ def test_readers_see_how_many_records_open_batches_hold(path: Path, given: Strea
     with fragile(path) as store:
 
         def build() -> PanPrivateRegressor:
-            estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=80, ledger=store.ledger)
+            estimator = PanPrivateRegressor(features=["a", "b"], budget="mu=1", batch_size=500, ledger=store.ledger)
             estimator.close_batch = lambda: None
             return estimator
 
@@ -394,7 +400,7 @@ def test_readers_see_how_many_records_open_batches_hold(path: Path, given: Strea
         worker_of(source, store, build).run(idle_seconds=1.0)
         left = {shard: len(given[shard]) - total(snapshot.counts) for shard, snapshot in found(path).items()}
         assert {shard: snapshot.waiting for shard, snapshot in found(path).items()} == left
-        assert all(left.values())
+        assert any(left.values())
         shard = next(iter(given))
         store.claim([shard])
         store.note_waiting({shard: 5})
