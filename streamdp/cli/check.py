@@ -145,7 +145,7 @@ def _plan_of(job: str, records: int | None) -> None:
 
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
-    from streamdp.config.checking import come_again, unended
+    from streamdp.config.checking import come_again, few_workers, unended
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals
 
@@ -169,6 +169,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
             *([] if weak is None else [weak]),
             *unended(found.unended),
             *come_again(config, found),
+            *few_workers(config, plan),
             *found.padded(),
             *(refusals(config) if config.has_model else []),
             *found.identifying(),

@@ -51,6 +51,7 @@ def run_worker(
     Stop after `max_records`, or after `idle_seconds` without records; None: no limit. Serve Prometheus metrics on
     `metrics_port` of loopback; 0: any free port; None: no metrics.
     """
+    from streamdp.config.checking import apart
     from streamdp.config.kafka import KafkaSourceConfig
     from streamdp.privacy.guarantees import amount
     from streamdp.runtime.display import WorkerDisplay
@@ -123,6 +124,8 @@ def run_worker(
         with suppress(NotAvailableError, StoreUnavailableError):  # nothing is committed, or it cannot be read now
             model = committed(config.store_path, config.job)
             found = doubts(model.estimator, model.snapshot.counts)
+            models = sum(bool(snapshot.state) for snapshot in Store.snapshots(config.store_path, config.job))
+            found += apart(config, models, model.snapshot.counts.learned) if config.has_model else []
         display.finished(records, "stopped" if worker.stopping else "done", found)
         for line in display.conclusions():
             say(line)

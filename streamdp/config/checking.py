@@ -11,6 +11,7 @@ from typing import Any
 from streamdp.config.file import STANDARD_INPUT, FileSourceConfig
 from streamdp.config.job import JobConfig
 from streamdp.config.kafka import KafkaSourceConfig
+from streamdp.config.prospect import Prospect, prospect
 from streamdp.config.settings import ReadConfig
 from streamdp.config.yaml12 import Document
 from streamdp.data.inspection import OFTEN, Inspection
@@ -19,6 +20,9 @@ from streamdp.runtime.bad_records import by_reason, fixes, in_words, too_many
 
 AGAIN = 2
 """With so many records a person, `come_again` says what becomes of them."""
+_OWN = "each worker learns a model of its own records, and their average is shown"
+_MANY = 16
+"""A topic whose records are enough for so many workers needs no word about their number."""
 BLOCK = 65_536
 """How many records `first_block` looks at, and how many messages of a topic `inspect`."""
 
@@ -126,6 +130,26 @@ def come_again(job: JobConfig, inspection: Inspection) -> list[str]:
         f"the first {records:,} records are of {people:,} people: in a batch, one record of a person is learned, and"
         " further ones are left out, because they share its noise; trust: window protects all records of a person"
         " together and learns up to model.items_per_user of them"
+    ]
+
+
+def few_workers(job: JobConfig, plan: Prospect | None) -> list[str]:
+    """Say how many workers the records of a topic are enough for, by the plan of all; at most one sentence."""
+    if plan is None or not isinstance(job.source, KafkaSourceConfig):
+        return []
+    if (most := max(1, plan.records // plan.likely_from)) >= _MANY:
+        return []
+    return [f"{_OWN}: {plan.records:,} records are enough for {most} worker{'s' * (most > 1)}, for all partitions"]
+
+
+def apart(job: JobConfig, models: int, records: int) -> list[str]:
+    """Say that `models` of several workers learned too few of all `records` each; at most one sentence."""
+    plan = prospect(job, records // models) if models > 1 else None
+    if plan is None or plan.beats_constant == "likely":
+        return []
+    return [
+        f"{_OWN}: {models} have learned about {records // models:,} records each, and a model is likely to beat a "
+        f"constant from about {plan.likely_from:,} on; start fewer workers"
     ]
 
 

@@ -1,7 +1,8 @@
 """Models from committed snapshots: restore one, combine the shards of a job, read and write snapshots as JSON.
 
-The single snapshot of an unpartitioned stream is the model. A partitioned stream has one snapshot for each shard. Its
-model is their average, weighted by the number of records; `estimator.merged` documents what this average guarantees.
+The single snapshot of an unpartitioned stream is the model. A partitioned stream has one snapshot for each shard. Each
+worker keeps the state of its model in one of them, and the others have none. With several workers, the model is the
+average of their states, weighted by the number of records; `estimator.merged` documents what this average guarantees.
 """
 
 from __future__ import annotations
@@ -117,26 +118,30 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     """Combine the snapshots of all shards of a job into one.
 
     Returns a snapshot with averaged states, added counts and the positions by shard; the snapshot of an unpartitioned
-    stream is returned unchanged. Raises `NotAvailableError` if there is no snapshot, and `StoreMismatchError` if the
-    snapshots belong to different jobs or configurations.
+    stream is returned unchanged. Raises `NotAvailableError` if there is no snapshot or none with a state, and
+    `StoreMismatchError` if the snapshots belong to different jobs or configurations.
     """
     if not snapshots:
         raise NotAvailableError("there is no commit yet, so there is nothing to show")
     first = snapshots[0]
     if any((s.job, s.fingerprint) != (first.job, first.fingerprint) for s in snapshots):
         raise StoreMismatchError("expected the shards of one job with one configuration")
-    position = {str(s.shard): s.position for s in snapshots}
-    if len(snapshots) == 1:
-        return first if first.shard == WHOLE else replace(first, shard=WHOLE, position=position)
-    estimators: list[Any] = [restore(snapshot).estimator for snapshot in snapshots if snapshot.state]
+    if len(snapshots) == 1 and first.shard == WHOLE:
+        return first
+    if not (states := [snapshot for snapshot in snapshots if snapshot.state]):
+        raise NotAvailableError("the snapshot with the model's state is not there yet, so there is nothing to show")
+    state = states[0].state
+    if len(states) > 1:
+        first_model, *models = [restore(snapshot).estimator for snapshot in states]
+        state = first_model.merged(*models).state_dict()
     return replace(
         first,
         config=max(snapshots, key=lambda s: s.committed_at).config,
         seq=sum(s.seq for s in snapshots),
         committed_at=max(s.committed_at for s in snapshots),
         counts=counts_sum(s.counts for s in snapshots),
-        position=position,
-        state=(estimators[0].merged(*estimators[1:]) if len(estimators) > 1 else estimators[0]).state_dict(),
+        position={str(s.shard): s.position for s in snapshots},
+        state=state,
         shard=WHOLE,
         waiting=sum(s.waiting for s in snapshots),
     )
