@@ -182,7 +182,8 @@ class ShardTable(dict[Shard, Lane]):
         self._go_on()
 
     def _put(self, shard: Shard, snapshot: Snapshot | None, origin: Position | None) -> None:
-        counts, position, kept = Counts(), None, {}
+        counts, position = Counts(), None
+        kept: Mapping[str, Any] = {}
         if snapshot is not None:
             counts, position, kept = snapshot.counts, snapshot.position, snapshot.state
         estimator: Any = self._estimator
@@ -212,7 +213,7 @@ class ShardTable(dict[Shard, Lane]):
 
     def leave(self, shards: Collection[Shard]) -> None:
         """Let the state stay in the row of another shard, if there is one, because `shards` are taken away."""
-        if self._home in shards:
+        if self._home is not None and self._home in shards:
             rows = (shard for shard, lane in self.items() if not lane.kept and lane.ended is not None)
             if (stays := next((shard for shard in rows if shard not in shards), None)) is not None:
                 self._moved |= {self._home, stays}
