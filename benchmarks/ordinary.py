@@ -296,8 +296,8 @@ TRUSTS: dict[str, tuple[type[Any], type[Any]]] = {
 }
 
 
-def ours(trust: str, case: Table, data: Data, held: Data, epsilon: float, seed: int) -> np.ndarray:
-    """What a model predicts for the rows of `held`."""
+def learned(trust: str, case: Table, data: Data, epsilon: float, seed: int) -> Any:
+    """A model of a table."""
     options: dict[str, Any] = {"window": len(data.y), "items_per_user": 1} if trust == "window" else {}
     if case.classes:
         options |= {"classes": list(range(case.classes)), "loss": "logistic" if case.classes == 2 else "softmax"}
@@ -312,9 +312,19 @@ def ours(trust: str, case: Table, data: Data, held: Data, epsilon: float, seed: 
         model.learn_encoded(data.declared, data.y)
         if trust != "nobody":
             model.close_batch()
-        if case.classes:
-            return np.asarray(model.predict_proba_encoded(held.declared))
-        return np.asarray(model.predict_encoded(held.declared))
+    return model
+
+
+def predicted(case: Table, model: Any, held: Data) -> np.ndarray:
+    """Numbers, or the chances of the classes, for the rows of `held`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray((model.predict_proba_encoded if case.classes else model.predict_encoded)(held.declared))
+
+
+def ours(trust: str, case: Table, data: Data, held: Data, epsilon: float, seed: int) -> np.ndarray:
+    """What a model predicts for the rows of `held`."""
+    return predicted(case, learned(trust, case, data, epsilon, seed), held)
 
 
 @dataclass(frozen=True)
@@ -451,11 +461,12 @@ def _cell(scores: Sequence[float]) -> str:
 
 
 Scores = dict[str, list[float]]
+DOUBTED = "doubted {}"
 
 
 def scores(name: str, epsilons: Sequence[float], draws: int, trusts: Sequence[str], part: float = 1.0) -> list[Scores]:
     """The scores of each learner in each draw, for each epsilon. `part`: of the records."""
-    case, columns = TABLES[name], [*trusts, *PEERS, "no privacy", "constant"]
+    case, columns = TABLES[name], [*trusts, *PEERS, "no privacy", "constant", *map(DOUBTED.format, trusts)]
     found: list[Scores] = [{column: [] for column in columns} for _ in epsilons]
     with threadpool_limits(1):  # small matrices: more threads cost more than they give
         for seed in range(draws):
@@ -465,7 +476,9 @@ def scores(name: str, epsilons: Sequence[float], draws: int, trusts: Sequence[st
             usual = case.score(held, constant(case, data, held))
             for epsilon, of_one in zip(epsilons, found, strict=True):
                 for trust in trusts:
-                    of_one[trust].append(case.score(held, ours(trust, case, data, held, epsilon, seed)))
+                    model = learned(trust, case, data, epsilon, seed)
+                    of_one[trust].append(case.score(held, predicted(case, model, held)))
+                    of_one[DOUBTED.format(trust)].append(bool(model.doubts))
                 for peer, (learn, able) in PEERS.items():
                     if able(case):
                         of_one[peer].append(case.score(held, learn(case, data, held, epsilon, rng)))
@@ -499,6 +512,19 @@ def goals(found: Mapping[str, list[Scores]], trust: str) -> list[str]:
     return [trust, *counts, f"{sum(budget)} of {len(budget)}"]
 
 
+def doubts(found: Mapping[str, list[Scores]], trust: str) -> list[str]:
+    """How many models of a trust are doubted: worse than the constant, up to half of the way to no privacy, better."""
+    kinds: list[list[float]] = [[], [], []]
+    for row in (row for of_one in found.values() for row in of_one):
+        for score, doubted, free, usual in zip(
+            row[trust], row[DOUBTED.format(trust)], row["no privacy"], row["constant"], strict=True
+        ):
+            worse, half = score > 1.005 * usual, score < (usual + min(free, usual)) / 2
+            kinds[0 if worse else 1 + half].append(doubted)
+    return [trust, *(f"{sum(kind):g} of {len(kind)}" for kind in kinds)]
+
+
+SAID = ["doubted", "worse than the constant", "up to half of the way to no privacy", "better"]
 HEAD = ["table", "eps", *TRUSTS, *PEERS, "no privacy", "constant"]
 
 
@@ -513,11 +539,12 @@ def tables(quick: bool) -> str:
             for name, of_one in zip(TABLES, pool.map(measure, TABLES), strict=True):
                 found[name] = of_one
                 for epsilon, row in zip(epsilons, of_one, strict=True):
-                    yield [name, f"{epsilon:g}", *map(_cell, row.values())]
+                    yield [name, f"{epsilon:g}", *(_cell(row[column]) for column in HEAD[2:])]
 
         cells = table(HEAD, rows())
     reached = table(["trust", *GOALS, "more budget no worse"], (goals(found, trust) for trust in TRUSTS))
-    return f"{reached}\n\n{cells}"
+    said = table(SAID, (doubts(found, trust) for trust in TRUSTS))
+    return f"{reached}\n\n{said}\n\n{cells}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

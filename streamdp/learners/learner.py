@@ -310,6 +310,11 @@ class Learner(ABC):
         return self.n_released
 
     @property
+    def determined(self) -> float | None:
+        """Which part of what columns may say noise does not hide, as far as was released; None: not known."""
+        return None if self.batch_steps is None else self.batch_steps.determined
+
+    @property
     def n_changes(self) -> int:
         """How many changes of the stream were noticed in what was released, which spends nothing; 0: not looked for."""
         return 0 if self.batch_steps is None else self.batch_steps.changes

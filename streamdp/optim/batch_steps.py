@@ -60,6 +60,14 @@ class BatchSteps(ABC):
         return 1.0
 
     @property
+    def determined(self) -> float | None:
+        """The square of the slopes over its sum with their expected squared error, from 0 to 1; None: not known.
+
+        It is computed from what was released.
+        """
+        return None
+
+    @property
     def changes(self) -> int:
         """How many changes of the stream were noticed."""
         return 0

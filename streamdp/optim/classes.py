@@ -27,10 +27,15 @@ _NEAR = 0.03  # of its deviation: the gradient of a least loss
 
 
 class ClassAnswer(NamedTuple):
-    """Theta (K, q), and the inverse variances (K, q - 1) of the prior of the slopes that it was found with."""
+    """Theta (K, q), and the inverse variances (K, q - 1) of the prior of the slopes that it was found with.
+
+    `signal` and `error` are those of `newton.Solved`, by what the slopes do to the linear predictors.
+    """
 
     theta: np.ndarray
     pull: np.ndarray
+    signal: float
+    error: float
 
 
 @lru_cache(maxsize=8)
@@ -113,7 +118,7 @@ class ClassProblem:
         curvature. `last` (d,) is the answer without these numbers. The prior depends on the answer `before`, with about
         the same numbers, which it comes nearer to; None: there is none.
         """
-        theta, pull = (last.reshape(self.outputs, -1), 0.0) if before is None else before
+        theta, pull = (last.reshape(self.outputs, -1), 0.0) if before is None else before[:2]
         chances = self._chances(theta)
         curved = np.maximum(np.mean(chances * (1 - chances), axis=0), 1e-12)[:, None]
         shares = self._shares(wanted.reshape(theta.shape)[:, -1], np.sqrt(noise + records * self.weight * curved[:, 0]))
@@ -125,7 +130,9 @@ class ClassProblem:
         pull = pulls(np.ravel(along), np.ravel(noises)).reshape(noises.shape)
         start = np.column_stack([theta[:, :-1], np.log(shares)])  # far from it the gradient is flat
         theta = self._least(wanted, errors, curved, pull, start)
-        return ClassAnswer(without_shift(np.ravel(theta), self.outputs).reshape(theta.shape), pull)
+        theta = without_shift(np.ravel(theta), self.outputs).reshape(theta.shape)
+        signal = float(np.sum((theta[:, :-1] @ self.axes) ** 2 @ self.variances))
+        return ClassAnswer(theta, pull, signal, float(np.sum(noises / (1 + noises * pull) @ self.variances)))
 
     def _shares(self, found: np.ndarray, errors: np.ndarray) -> np.ndarray:
         """The shares (K,) of the classes, whose weights (K,) are `found` with these `errors`: all are above 0.

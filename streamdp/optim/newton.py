@@ -56,6 +56,7 @@ _LOST = 100.0  # a deviation of coefficients over sigma, far above any prior's
 _HIDDEN, _FEW = 2.0, 1000  # so many N_0, or records, are too few for more than units of columns
 _STEP = 2.0  # about the most by which a step moves the intercept, over sigma
 _FAR, _MOST_BENT = 30.0, 3.0  # an intercept whose chances are sure; how far the curvature of another is trusted
+_LITTLE = 0.01  # a part of the variance of targets that is as good as nothing
 _PASSES = 3  # for the weights and the noise, which depend on the answer
 _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
 _OUTGROWN = 0.7
@@ -90,6 +91,14 @@ class Round(NamedTuple):
     total: np.ndarray
     deviation: float
     share: float = 1.0
+
+
+class Solved(NamedTuple):
+    """The answer (d,), the square of its slopes, and their expected squared error: in sigma, by columns of spread 1."""
+
+    theta: np.ndarray
+    signal: float
+    error: float
 
 
 class Newton(Growing):
@@ -263,6 +272,16 @@ class Newton(Growing):
             return 1.0
         mean = float(np.diag(state.hessian(curvature.columns))[-1]) / curvature.factor
         return max(1.0, 0.25 / max(mean, math.sqrt(state.variance) / curvature.factor))
+
+    @property
+    def determined(self) -> float | None:
+        if self.searching:
+            return 0.0
+        if not self.state.weight:
+            return None
+        found, slopes = self._solved(self.state, self._units.inward(self.state.point)), len(self.state.point) - 1
+        most = (1 + math.sqrt(2 / max(slopes, 1))) * found.error  # a deviation above what is expected
+        return found.signal / (found.signal + most + _LITTLE)
 
     @property
     def _least_batch(self) -> float:
@@ -582,9 +601,9 @@ class Newton(Growing):
 
     def _next(self, point: np.ndarray, state: State) -> np.ndarray:
         """The query point after `point`, which is in the present units, from the averages of a state."""
-        return self._project(self._units.outward(self._solved(state, point)))
+        return self._project(self._units.outward(self._solved(state, point).theta))
 
-    def _solved(self, state: State, point: np.ndarray) -> np.ndarray:
+    def _solved(self, state: State, point: np.ndarray) -> Solved:
         """The posterior mean (d,) after `point`, by a state; both in the present units."""
         if self.curvature.outputs > 1:
             return self._solved_of_classes(state, point)
@@ -622,7 +641,7 @@ class Newton(Growing):
             bend = max(float(state.curved[-1]), 0.05 / sigma, 2 * math.sqrt(state.variance))
             found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 4), 8 * sigma)
         found[:q] = answer
-        return found
+        return Solved(found, float(expected[:-1] @ expected[:-1]), float(np.trace(covariance[:-1, :-1])))
 
     def _classes(self, state: State) -> ClassProblem:
         """The model of several classes, by a state."""
@@ -634,7 +653,7 @@ class Newton(Growing):
             self._model = state.curved, ClassProblem(moments, state.variance, outputs, ends)
         return self._model[1]
 
-    def _solved_of_classes(self, state: State, point: np.ndarray) -> np.ndarray:
+    def _solved_of_classes(self, state: State, point: np.ndarray) -> Solved:
         """As `_solved`: the answer of `ClassProblem`."""
         model, last, found = self._classes(state), point, None
         for _ in range(_PASSES):
@@ -643,7 +662,8 @@ class Newton(Growing):
             noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
             found = model.answer(there - gradient, noise, self._spread(point) * squares, last, found)
             point = np.ravel(found.theta)
-        return point
+        assert found is not None
+        return Solved(point, found.signal, found.error)
 
     # -- state -------------------------------------------------------------------------------------------------------
 

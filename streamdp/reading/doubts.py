@@ -1,14 +1,16 @@
 """Reasons to doubt a model, from what it released and public numbers only: few records, wide bounds, a border.
 
-`least_records` of a model is the number of records that answered about scale, and of as many gradients as hold the
-information I_0 of `optim.steps`, below which a model knows little. The counts of draws that beat a constant, by
-multiples of I_0, are in docs/explanations/noise.md. What an operator's counts add: `streamdp.serving.doubts`.
+Newton's steps know which part of what columns say their noise hides. For others, `least_records` is the number of
+records that answered about scale, and of as many gradients as hold the information I_0 of `optim.steps`, below which a
+model knows little. The counts of draws that beat a constant, by multiples of I_0, are in docs/explanations/noise.md.
+What an operator's counts add: `streamdp.serving.doubts`.
 
 All is post-processing of what the learner's page in docs/proofs says is released, so nothing is spent.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,6 +18,9 @@ LIKELY = 10.0
 """With so many times I_0 a model is likely to be better than a constant."""
 Outlook = Literal["likely", "possible", "unlikely"]
 ON_BORDER = "the coefficients lie on the border of their domain: a larger domain may hold better ones"
+_CLEAR, _HIDDEN = 0.5, 0.1
+"""From which part on of what columns say that noise does not hide a model is not doubted, and below which it is close
+to a constant. `python -m benchmarks.ordinary` counts what both say about tables as people have them."""
 BINS = 1024
 """Of a quantile between the declared bounds."""
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
@@ -32,17 +37,20 @@ def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, floa
 
 def too_few(model: Any) -> str | None:
     """Return the doubt about a model without a full stop; None if it has records enough, or if it is not known."""
-    least = getattr(model, "least_records", None)
-    known = model.learner.n_informing
-    if least is None or not known:
-        return None
-    found, enough = outlook(known, least, getattr(model, "n_asked", 0))
-    if found == "likely":
+    known, determined = model.learner.n_informing, model.learner.determined
+    if not known:
         return None
     what = "people" if hasattr(model, "n_windows") else "reports" if hasattr(model, "n_users") else "records"
     if known < getattr(model, "n_users", known):
         what = f"{what} of one window, from which alone the model follows,"
     advice = "or fewer columns, or more budget"
+    if determined is not None:
+        return _hidden(determined, known, what, advice)
+    if (least := model.least_records) is None:
+        return None
+    found, enough = outlook(known, least, getattr(model, "n_asked", 0))
+    if found == "likely":
+        return None
     if found == "unlikely":
         return (
             f"{known:,} {what} are too few: their noise hides the signal of the columns, and the model is close to a "
@@ -54,14 +62,37 @@ def too_few(model: Any) -> str | None:
     )
 
 
+def _hidden(determined: float, known: int, what: str, advice: str) -> str | None:
+    """The doubt about a model that follows from so many `known` records, if noise hides much of what columns say."""
+    if determined >= _CLEAR:
+        return None
+    if determined < _HIDDEN:
+        return (
+            f"{known:,} {what} are too few, or the columns say little: of what they say, noise hides more than "
+            f"{1 - _HIDDEN:.0%}, so the model is close to a constant; it takes more {what}, {advice}"
+        )
+    enough = rounded(known * math.sqrt((1 - determined) / determined))  # the squared error falls like 1 / n^2
+    return (
+        f"{known:,} {what} are few: noise hides about {1 - determined:.0%} of what the columns say, and the model may "
+        f"be little better than a constant; from about {enough:,} {what} on it hides less than half, {advice}"
+    )
+
+
 def of_model(model: Any, quality: Any) -> list[str]:
     """Return the doubts about a model from what it released, and from private answers about its `quality`, or None.
 
     They are shown wherever the model or its predictions are, without a full stop.
     """
-    wide = loose(getattr(model, "looseness", None), getattr(model, "near_bound", None))
-    judged = None if quality is None or quality.verdict == "better" else quality.sentence()
-    found = [ON_BORDER if model.on_border else None, wide, too_few(model), unpooled(model.learner), judged]
+    better = quality is not None and quality.verdict == "better"
+    clear = better or (model.learner.determined or 0.0) >= _CLEAR
+    looseness, near = getattr(model, "looseness", None), getattr(model, "near_bound", None)
+    found = [
+        ON_BORDER if model.on_border else None,
+        None if clear and near is None else loose(looseness, near),
+        None if better else too_few(model),
+        unpooled(model.learner),
+        None if quality is None or better else quality.sentence(),
+    ]
     return [doubt for doubt in found if doubt is not None]
 
 

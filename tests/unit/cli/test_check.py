@@ -130,18 +130,14 @@ def test_ids_and_free_texts_are_told(job: Path, quick: Quick) -> None:
 @pytest.mark.parametrize(
     ("estimator", "budget"), [("LDPASGDClassifier", "eps=0.5"), ("PanPrivateClassifier", "eps=2,delta=1e-6")]
 )
-def test_check_expects_no_more_of_a_rare_class_than_run(estimator: str, budget: str, job: Path, quick: Quick) -> None:
-    lines = ["age,wage", *(f"{i % 50},{int(i % 50 == 7)}" for i in range(3000))]
+def test_check_expects_less_of_a_rare_class(estimator: str, budget: str, job: Path, quick: Quick) -> None:
+    lines = ["age,wage", *(f"{i % 50},{int(i % 50 == 49)}" for i in range(3000))]
     (job / "people.csv").write_text("\n".join(lines) + "\n")
     (job / "job.yaml").write_text(
         "job: rare\nsource: {type: csv, path: people.csv}\nschema:\n  features: {age: [0, 50]}\n"
         f"  target: {{column: wage, classes: ['0', '1']}}\nmodel: {{estimator: {estimator}, budget: '{budget}'}}\n"
     )
     plan = json.loads(quick("check", "job.yaml", "--json")[1])["plan"]
-    said = quick("run", "job.yaml")[1]
-    found = "unlikely" if "are too few" in said else "possible" if "are few" in said else "likely"
-    order = ("unlikely", "possible", "likely")
-    assert order.index(plan["beats_constant"]) <= order.index(found)
     assert plan["beats_constant"] != "likely"  # as it is for two classes that are equally frequent
 
 
@@ -159,7 +155,6 @@ def test_check_knows_that_some_people_of_a_window_only_answer(job: Path, quick: 
     window_job(job, lines, more="validation: {share: 0.5}\n")
     plan = json.loads(quick.output("check", "job.yaml", "--json"))["plan"]
     assert "Counted are people" not in plan["sentence"]
-    assert "people are few: the model may or may not" in quick.output("run", "job.yaml")
     assert plan["beats_constant"] == "possible"
     assert plan["likely_from"] > 1800
     assert 100 < plan["decides_from"] < 12_000
@@ -214,8 +209,8 @@ def test_a_model_that_is_no_better_than_a_constant_is_shown_nowhere_without_a_do
     window_job(job, lines, more="validation: {share: 0.1}\npublish: m.json\n")
     (job / "job.yaml").write_text((job / "job.yaml").read_text().replace("trust: window", f"trust: {trust}"))
     quick.output("run", "job.yaml")
-    doubt = committed("half.db").doubts[0]
-    assert doubt.startswith(("the model is no better than the best constant", "it is not known yet whether the model"))
+    said = "the model is no better than the best constant", "it is not known yet whether the model"
+    (doubt,) = (doubt for doubt in committed("half.db").doubts if doubt.startswith(said))
     assert doubt in quick.output("weights", "half.db")
     assert doubt in quick.output("statement", "half.db", "--full")
     assert doubt in json.loads((job / "m.json").read_text())["doubts"]
