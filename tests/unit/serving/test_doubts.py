@@ -179,7 +179,7 @@ def test_noise_that_hides_many_columns_is_told() -> None:
     few = few.clone()
     few.learn_encoded(X[:1500, :5], y[:1500])
     assert any("from about 8,500 records on that is likely" in doubt for doubt in doubts(few, Counts(1500, 0, 0)))
-    assert "about the use of the model, not about privacy: 1,500 records are few" in few.statement()
+    assert "About the use of the model, not about privacy:\n  - 1,500 records are few" in few.statement()
 
 
 @pytest.mark.parametrize(("rare", "told"), [(1 / 3, False), (0.015, True)])
