@@ -40,8 +40,8 @@ class CSVRows:
     def __init__(
         self, path: str, delimiter: str | None = None, columns: Sequence[str] = (), form: TextForm | None = None
     ) -> None:
-        self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, columns, whole=True)
-        self._blocks = RecordBlocks(path, self._grammar, whole=True, form=form)
+        self.grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, columns, whole=True)
+        self._blocks = RecordBlocks(path, self.grammar, whole=True, form=form)
         self._records: Records | None = None
         while not (self._blocks.has_header or self._blocks.finished):
             self._records = self._blocks.next(_WAIT_S)
@@ -52,7 +52,7 @@ class CSVRows:
     @property
     def header(self) -> list[str]:
         """The fields of the header as they are written, but for the byte order mark."""
-        return self._grammar.header
+        return self.grammar.header
 
     @property
     def names(self) -> list[str]:
@@ -60,16 +60,20 @@ class CSVRows:
         return [name.strip() for name in self.header]
 
     def __iter__(self) -> Iterator[list[CSVRow]]:
+        return map(self._rows, self.blocks())
+
+    def blocks(self) -> Iterator[Records]:
+        """The records as they arrive, with empty lines."""
         records = self._records
         while records is not None or not self._blocks.finished:
             if records is not None:
-                yield self._rows(records)
+                yield records
             records = self._blocks.next(_WAIT_S)
 
     def _rows(self, records: Records) -> list[CSVRow]:
         count = len(records.ends)
         first = self._blocks.row - count + 1
-        read = (self._grammar.read(raw, records.flaws.get(i)) for i, raw in enumerate(records.raw(range(count))))
+        read = (self.grammar.read(raw, records.flaws.get(i)) for i, raw in enumerate(records.raw(range(count))))
         rows = (CSVRow(number, *found) for number, found in enumerate(read, start=first))
         return [row for row in rows if row.reason != "empty_line"]
 

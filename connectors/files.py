@@ -69,6 +69,16 @@ class CSVSource(RecordFile):
         )
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:
+        return CSVDecoder(self._grammar, self._encoder).decode(records, rows)
+
+
+class CSVDecoder:
+    """Decodes records of CSV that a `grammar` has cut, whose header it has read, for an `encoder`."""
+
+    def __init__(self, grammar: CSVGrammar, encoder: Encoder) -> None:
+        self._grammar, self._encoder = grammar, encoder
+
+    def decode(self, records: Records, rows: np.ndarray) -> Batch:
         """Plain records by polars; by hand the others, and those in which polars could not read a number.
 
         The fast way may refuse more records than the slow one. It never accepts more, nor reads another value.

@@ -43,6 +43,12 @@ class Records:
         edges = zip(self.starts[some].tolist(), (self.ends[some] - 1).tolist(), strict=True)
         return [self.data[start:end].removesuffix(b"\r") for start, end in edges]
 
+    def lines(self) -> list[bytes]:
+        """All records without their line ends."""
+        if b'"' in self.data or b"\r" in self.data:
+            return self.raw(range(len(self.ends)))
+        return self.data.split(b"\n")[:-1]
+
     def after(self, count: int) -> Records:
         """The records that follow the first `count`, which is in [1, n]."""
         begin = self.ends[count - 1]

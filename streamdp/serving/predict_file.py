@@ -1,16 +1,17 @@
 """Predictions of a committed model for a file: each record is copied, and the prediction is added.
 
-In CSV, what surrounds the fields may change: empty lines are dropped, lines end in LF, and fields have quotes only if
-they need them. Rows are read by the rules of `connectors.csvrows`. Predictions have the decimal mark of the file.
+In CSV, a record is copied as it is, empty lines are dropped, and lines end in LF. Rows are read by the rules of
+`connectors.csvrows`. Predictions have the decimal mark of the file, and as many digits as tell them apart.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
+import io
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import IO, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import polars as pl
 
 from connectors.csvgrammar import usual_delimiter
 from connectors.csvrows import CSVRows
+from connectors.files import CSVDecoder
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch
 from streamdp.errors import ConfigError, SchemaError
@@ -54,35 +56,58 @@ def predict_file(model: Model, source: FileSourceConfig, out: IO[bytes], column:
 
 def _csv(predictor: Predictor, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]) -> Predicted:
     found, delimiter = Predicted(), source.delimiter or usual_delimiter(path)
-    # Bytes that are not UTF-8 are copied unchanged.
-    writer = csv.writer(codecs.getwriter("utf-8")(out, "surrogateescape"), delimiter=delimiter, lineterminator="\n")
+    without = delimiter.encode() * len(added) + b"\n"
     with closing(CSVRows(path, delimiter, predictor.columns, source.form)) as rows:
         _check_names(added, rows.names)
-        writer.writerow(rows.header + added)
-        places = [rows.names.index(name) for name in predictor.columns]
-        for chunk in rows:
-            fields = {
-                name: [row.fields[j] if row.reason is None else None for row in chunk]
-                for name, j in zip(predictor.columns, places, strict=True)
-            }
-            frame = pl.DataFrame(fields, schema=dict.fromkeys(predictor.columns, pl.String))
-            batch = predictor.encode(frame)
-            unread = [
-                replace(letter, reason=reason, column=None) if (reason := chunk[letter.position].reason) else letter
-                for letter in batch.dead
-            ]
-            values = _values(predictor, replace(batch, dead=unread), len(chunk), found)
-            for row, predicted in zip(chunk, values, strict=True):
-                padding = [""] * (len(rows.header) - len(row.fields))  # a short row would shift its empty prediction
-                writer.writerow(row.fields + padding + [_text(value, source.decimal) for value in predicted])
+        out.write(_line(rows.header + added, delimiter) + b"\n")
+        decoder = CSVDecoder(rows.grammar, predictor.encoder)
+        for records in rows.blocks():
+            lines, count = records.lines(), len(records.ends)
+            batch = decoder.decode(records, np.arange(count))
+            ends = _ends(predictor, batch, delimiter, source.decimal)
+            found.rows += count
+            if len(ends) < count:
+                every = [without] * count
+                for place, end in zip(batch.positions.tolist(), ends, strict=True):
+                    every[place] = end
+                ends = every
+            for letter in batch.dead:
+                i = letter.position
+                if letter.reason == "empty_line":
+                    found.rows, ends[i] = found.rows - 1, b""
+                    continue
+                found.unfit[letter.reason, letter.column] += 1
+                fields, unusable = rows.grammar.read(lines[i], records.flaws.get(i))
+                if unusable:  # a short row would shift its empty prediction
+                    lines[i] = _line(fields + [""] * (len(rows.header) - len(fields)), delimiter)
+            out.write(b"".join(chain.from_iterable(zip(lines, ends, strict=True))))
             out.flush()
     return found
 
 
-def _text(value: Any, decimal: str) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return (f"{value:.6g}" if isinstance(value, np.floating) else repr(value)).replace(".", decimal)
+def _ends(predictor: Predictor, batch: Batch, delimiter: str, decimal: str) -> list[bytes]:
+    """What follows each record of a batch: its prediction and probabilities, with the end of the line."""
+    _, predicted, shares = predictor.of(batch)
+    if predictor.classes is None:
+        columns = [orjson.dumps(predicted)[1:-1].split(b",") if predicted else []]
+    else:
+        texts = {
+            label: _line(["", label if isinstance(label, str) else repr(label)], delimiter) for label in {*predicted}
+        }
+        columns = [[texts[label][1:] for label in predicted]]
+    for share in () if shares is None else shares.T.tolist():
+        columns.append([b"%.6g" % value for value in share])
+    if decimal != ".":
+        columns = [[text.replace(b".", decimal.encode()) for text in column] for column in columns]
+    mark = delimiter.encode()
+    return [mark + mark.join(texts) + b"\n" for texts in zip(*columns, strict=True)]
+
+
+def _line(fields: list[str], delimiter: str) -> bytes:
+    """A record without its end. Bytes that are not UTF-8 are copied unchanged."""
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="").writerow(fields)
+    return text.getvalue().encode("utf-8", "surrogateescape")
 
 
 def _json_lines(
@@ -97,8 +122,8 @@ def _json_lines(
         while (records := blocks.next(0.0)) is not None:
             count = len(records.ends)
             batch = encode_json_lines(records, np.arange(count), predictor.encoder)
-            values = _values(predictor, batch, count, found)
-            for line, predicted in zip(records.raw(range(count)), values, strict=True):
+            columns = _columns(predictor, batch, count, found)
+            for line, *predicted in zip(records.raw(range(count)), *columns, strict=True):
                 out.write(_with(line, dict(zip(added, predicted, strict=True))))
             out.flush()
     return found
@@ -113,7 +138,7 @@ def _with(line: bytes, added: dict[str, Any]) -> bytes:
     except orjson.JSONDecodeError:
         return bare + b"\n"
     _check_names([*added], [*given])
-    more = orjson.dumps(added, option=orjson.OPT_SERIALIZE_NUMPY)[1:]
+    more = orjson.dumps(added)[1:]
     return bare[:-1].rstrip() + (b"," if given else b"") + more + b"\n"
 
 
@@ -123,9 +148,8 @@ def _table(predictor: Predictor, source: FileSourceConfig, path: str, out: IO[by
     found = Predicted()
     table, read = frame_of(path, source.type, predictor.encoder)
     _check_names(added, table.columns)
-    values = _values(predictor, predictor.encode(read), read.height, found)
-    columns = [pl.Series(name, column) for name, column in zip(added, zip(*values, strict=True), strict=True)]
-    table = table.with_columns(columns)
+    columns = _columns(predictor, predictor.encode(read), read.height, found)
+    table = table.with_columns(pl.Series(name, column) for name, column in zip(added, columns, strict=True))
     (table.write_parquet if source.type == "parquet" else table.write_ipc)(out)
     return found
 
@@ -138,12 +162,16 @@ def _check_names(added: list[str], names: list[str]) -> None:
         raise SchemaError(f"the input has a column {taken[0]!r} already; choose another --column")
 
 
-def _values(predictor: Predictor, batch: Batch, count: int, found: Predicted) -> list[list[Any]]:
-    """The prediction and the probabilities of each of the records; None for those that the schema cannot encode."""
+def _columns(predictor: Predictor, batch: Batch, count: int, found: Predicted) -> list[list[Any]]:
+    """The predictions of the records, and the probabilities of each class; None where the schema cannot encode one."""
     found.rows += count
     found.unfit.update((letter.reason, letter.column) for letter in batch.dead)
     places, predicted, shares = predictor.of(batch)
-    out: list[list[Any]] = [[None] * (1 + len(predictor.labels)) for _ in range(count)]
-    for k, place in enumerate(places.tolist()):
-        out[place] = [predicted[k], *([] if shares is None else shares[k])]
+    columns = [predicted, *([] if shares is None else shares.T.tolist())]
+    if len(places) == count:
+        return columns
+    out: list[list[Any]] = [[None] * count for _ in columns]
+    for filled, column in zip(out, columns, strict=True):
+        for place, value in zip(places.tolist(), column, strict=True):
+            filled[place] = value
     return out

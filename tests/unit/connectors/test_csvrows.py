@@ -19,7 +19,7 @@ from connectors import CSVSource
 from connectors.csvrows import CSVRow, CSVRows
 from streamdp.cli.kafka_job import _messages
 from streamdp.config.file import FileSourceConfig
-from streamdp.data.records import Batch, DeadLetter
+from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SchemaError, SourceError, StreamDPError
 from streamdp.serving import predict_file as predict
@@ -102,19 +102,17 @@ class Stub:
     """Predicts the id of a row."""
 
     def __init__(self, _model: Any, _notation: Any) -> None:
-        self.columns = ("id", "a", "t")
-        self.labels: list[str] = []
+        self.columns, self.numeric_columns, self.encoder = ("id", "a", "t"), (), self
+        self.labels, self.classes = [], ("any",)
 
-    def encode(self, frame: pl.DataFrame) -> Batch:
+    def encode(self, frame: pl.DataFrame, rows: np.ndarray, _: object) -> Batch:
         assert frame.columns == list(self.columns)
-        known = frame["id"].is_not_null().to_numpy()
-        self._ids = frame["id"].drop_nulls().to_list()
-        dead = [DeadLetter(int(i), "missing", "id") for i in np.flatnonzero(~known)]
-        zeros = np.zeros((int(known.sum()), 1))
-        return Batch(("id",), zeros, zeros[:, 0], np.flatnonzero(known), {}, dead=dead)
+        zeros = np.zeros((frame.height, 1))
+        ids = frame["id"].fill_null("").to_list()
+        return Batch(("id",), zeros, zeros[:, 0], rows, {}, subjects=ids)
 
-    def of(self, batch: Batch) -> tuple[np.ndarray, list[str], None]:
-        return batch.positions, self._ids, None
+    def of(self, batch: Batch) -> tuple[np.ndarray, list[Any], None]:
+        return batch.positions, batch.subjects or [], None
 
 
 def predicted(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str], str]:

@@ -58,7 +58,7 @@ def open_lenient(kind, path, **options):
 def read_by_hand(monkeypatch, kind, path, **options):
     """The reference: character by character, one block."""
     with monkeypatch.context() as patch:
-        patch.setattr(files.CSVSource, "_parse", lambda *_: (None, False))
+        patch.setattr(files.CSVDecoder, "_parse", lambda *_: (None, False))
         patch.setattr(csvgrammar.CSVGrammar, "_ends_in_order", lambda *_: None)
         return outcome(read_all(open_lenient(kind, path, **options)))
 
