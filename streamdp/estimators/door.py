@@ -22,9 +22,12 @@ _FAMILIES: dict[Trust, tuple[str, ...]] = {
 
 
 def trust_of(estimator: str) -> Trust:
-    """Return the trust that an estimator needs, by its name."""
+    """Return the trust that an estimator needs, by its name. Raises `ConfigError` for another name."""
     stem = estimator.removesuffix("Classifier").removesuffix("Regressor")
-    return next(trust for trust, stems in _FAMILIES.items() if stem in stems)
+    for trust, stems in _FAMILIES.items():
+        if stem in stems:
+            return trust
+    raise ConfigError(f"expected the name of an estimator, such as LDPASGDRegressor, got {estimator!r}")
 
 
 def chosen(trust: Trust, *, classes: bool) -> str:

@@ -37,3 +37,9 @@ def test_another_trust_is_refused_by_name() -> None:
         streamdp.Regressor("windows", features=FEATURES)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="PanPrivateRegressor has no parameter 'items_per_user'"):
         streamdp.Regressor("process", features=FEATURES, items_per_user=3)
+
+
+def test_an_unknown_name_is_a_typed_error() -> None:
+    """Before, it was a StopIteration without a word, which ends the caller's generator."""
+    with pytest.raises(ConfigError, match="expected the name of an estimator"):
+        trust_of("RidgeRegressor")
