@@ -20,6 +20,8 @@ _NEW_OBJECTS = 100_000  # more than a worker holds at a time
 
 def start() -> None:
     """Run the command and exit with its code; see `streamdp --help`."""
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before numpy is loaded
+        os.environ.setdefault(name, "1")  # on matrices of some hundred columns, further threads mostly wait in a loop
     installed = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell's background job ignores it
     if installed:
         signal.signal(signal.SIGINT, _leave)

@@ -1,9 +1,12 @@
-"""Only a command may change the garbage collector of its process, and it restores the setting."""
+"""Only a command may change the settings of its process: the garbage collector, and the threads of matrices."""
 
 from __future__ import annotations
 
 import ast
 import gc
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -38,3 +41,20 @@ def test_the_library_leaves_the_collector_alone() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom) and "gc" in [name.name for name in node.names]
     ]
     assert found == ["streamdp/cli/start.py"]
+
+
+THREADS = """
+import os, sys
+import streamdp.cli.start, streamdp.cli.main
+assert "numpy" not in sys.modules
+streamdp.cli.main.run_command = lambda: print(os.environ["OPENBLAS_NUM_THREADS"])
+streamdp.cli.start.start()
+"""
+
+
+def test_the_command_multiplies_matrices_in_one_thread_unless_it_is_told_another_number() -> None:
+    for given, used in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
+        others = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+        command = [sys.executable, "-c", THREADS]
+        found = subprocess.run(command, env=others | given, capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == used
