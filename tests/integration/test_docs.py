@@ -27,7 +27,7 @@ SAID = {
     "index": ["smoker=yes "],
     "tutorial": ['"learned": 50000', '"holdout": {', "smoker=yes", "(epsilon, delta) = (1, ", "prediction"],
     "files": ['"learned": 5000'],
-    "statistics": ["median charge yes", "mean age", "(epsilon, delta) = (1, ", "'no'"],
+    "statistics": ["median charge yes", "mean age", "epsilon = 1", "'no'"],
     "validation": ["the model is better than the best constant"],
     "which_estimator": ["with trust: process", "with trust: window"],
     "budgets": ["refused:      1,000", "eps=2"],
