@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, needs
 
 try:
     from fastavro._read_py import match_schemas
@@ -22,7 +22,7 @@ try:
     from fastavro.repository.base import SchemaRepositoryError
     from fastavro.schema import load_schema, parse_schema
 except ImportError:
-    raise ConfigError("Avro needs the package fastavro: pip install 'streamdp[avro]'") from None
+    raise ConfigError(needs("Avro", "avro")) from None
 
 Layout = tuple[Any, dict[str, Any], Any]
 """What fastavro reads a value by: the schema it was written with, the named types, and the reader's schema or None."""

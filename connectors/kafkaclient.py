@@ -31,7 +31,7 @@ from kafka.errors import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError, needs
 
 OURS = {"enable_auto_commit", "auto_offset_reset", "group_id", "key_deserializer", "value_deserializer"}
 """Consumer options that exactly-once counting decides."""
@@ -277,7 +277,7 @@ def kafka_errors(topic: str = "") -> Iterator[None]:
             f"the Kafka broker denies access ({type(error).__name__}): see user, password and rights"
         ) from None
     except UnsupportedCodecError as error:
-        raise SourceError(f"Kafka: {error.args[0]}; install it: pip install 'streamdp[kafka]'") from None
+        raise SourceError(needs(f"Kafka: {error.args[0]}: it", "kafka")) from None
     except UnknownTopicOrPartitionError:
         raise SourceError("the topic was deleted") from None
     except KafkaError as error:

@@ -18,12 +18,12 @@ from kafka.structs import MemberState
 
 from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, SESSION_MS, explain_refusal
 from connectors.kafkagroup import GroupClient, Messages, OnChange
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, needs
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 except ImportError:
-    raise ConfigError("the client confluent needs confluent-kafka: pip install 'streamdp[kafka-fast]'") from None
+    raise ConfigError(needs("the client confluent", "kafka-fast")) from None
 
 NAMES = {
     "fetch_max_wait_ms": "fetch.wait.max.ms",

@@ -16,12 +16,12 @@ import orjson
 
 from connectors.jsonrows import encode_json
 from streamdp.data.records import Batch, Encoder, Position, Source, check_poll
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs
 
 try:
     import redis
 except ImportError:
-    raise ConfigError("a Redis stream needs the package redis: pip install 'streamdp[redis]'") from None
+    raise ConfigError(needs("a Redis stream", "redis")) from None
 
 MOST_ENTRIES = 10_000
 """The most entries of one poll, so that neither side needs much memory."""

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from connectors.avroschemas import AvroSchema, parsed
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs
 
 try:
     import httpx
 except ImportError:
-    raise ConfigError("a schema registry needs the package httpx: pip install 'streamdp[avro]'") from None
+    raise ConfigError(needs("a schema registry", "avro")) from None
 
 TIMEOUT_S, CONNECT_TIMEOUT_S = 5.0, 1.0
 _ABSENT = (40401, 40402, 40403)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from streamdp.errors import SourceError
+from streamdp.errors import SourceError, needs
 
 _GZIP = 31  # zlib's window bits of 15, with the header and the checksum of gzip
 _ZSTD_WINDOW = 1 << 31  # bytes: what `zstd --long=31` writes
@@ -106,7 +106,7 @@ class Zstandard(Unpacker):
         try:
             from zstandard import ZstdDecompressor
         except ImportError:
-            raise SourceError("a Zstandard file needs the extra zstd: pip install 'streamdp[zstd]'") from None
+            raise SourceError(needs("a Zstandard file", "zstd")) from None
 
         super().__init__()
         self._new = ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamdp.privacy.mechanisms import Gaussian, Laplace, PrivUnit
     from streamdp.runtime.runner import Runner
     from streamdp.runtime.worker import Worker
+    from streamdp.serving.publish import committed
     from streamdp.serving.snapshots import load_snapshot
     from streamdp.store.store import Store
 
@@ -88,6 +89,7 @@ _HOMES = {
     ),
     "streamdp.runtime.runner": ("Runner",),
     "streamdp.runtime.worker": ("Worker",),
+    "streamdp.serving.publish": ("committed",),
     "streamdp.serving.snapshots": ("load_snapshot",),
     "streamdp.store.store": ("Store",),
 }
@@ -145,6 +147,7 @@ __all__ = [
     "WindowedRegressor",
     "Worker",
     "account",
+    "committed",
     "load",
     "load_snapshot",
     "parse_budget",

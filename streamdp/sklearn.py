@@ -28,8 +28,10 @@ from streamdp.errors import (
     TooFewUsersError,
     check_choice,
     is_number,
+    needs,
 )
 from streamdp.estimators.door import Trust, chosen
+from streamdp.estimators.frames import as_frame
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
@@ -44,7 +46,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:
-    raise ConfigError("streamdp.sklearn needs the extra sklearn: pip install 'streamdp[sklearn]'") from None
+    raise ConfigError(needs("streamdp.sklearn", "sklearn")) from None
 
 _NUMBERS = "expected numbers; a frame with text needs features={...}, with the categories of its columns"
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
@@ -119,6 +121,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             [number for name, number in block.items() if name != "(error spread)"]
             for block in (weights.values() if several else [weights])
         ]
+        rows = [[second - first for first, second in zip(*rows, strict=True)]] if len(rows) == 2 else rows
         found = np.array(rows if isinstance(self, PrivateClassifier) else rows[0])
         if not self.fit_intercept:
             return found, np.zeros(len(rows)) if isinstance(self, PrivateClassifier) else 0.0
@@ -208,7 +211,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
     def _predicted(self, X: Any, method: str = "predict_many") -> Any:
         check_is_fitted(self, "model_")
-        rows = self._rows(X, False)
+        rows = self._rows(as_frame(X), False)
         self.model_.need_learned("predict")
         return getattr(self.model_, method)(rows if self.features is not None else self._frame(rows))
 
@@ -264,6 +267,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
         warn_if_repeated(self, X, y)
+        X, y = as_frame(X), as_frame(y)
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float, y_numeric=True)
         else:
@@ -320,7 +324,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the linear predictors of `X`, which is as for `fit`: (n,) of two labels, else (n, K)."""
-        return np.asarray(self._predicted(X, "decision_many"), dtype=float)
+        found = np.asarray(self._predicted(X, "decision_many"), dtype=float)
+        return found[:, 1] - found[:, 0] if found.ndim == len(self.classes_) == 2 else found
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -339,6 +344,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
         warn_if_repeated(self, X, y)
+        X, y = as_frame(X), as_frame(y)
         y = _labels("y", y)
         if self.features is None:
             X, y = _validated(self, X, y, reset=first, dtype=float)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
@@ -122,7 +122,7 @@ def need_clients() -> None:
     from importlib.util import find_spec
 
     if not all(map(find_spec, ("kafka", "tenacity", "prometheus_client"))):
-        raise ConfigError("Kafka needs further packages: pip install 'streamdp[kafka]'")
+        raise ConfigError(needs("Kafka", "kafka"))
 
 
 @contextmanager

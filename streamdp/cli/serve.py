@@ -8,7 +8,7 @@ import typer
 
 from streamdp.cli.app import app
 from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, Trace, say
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, needs
 
 
 @app.command(epilog="Example: streamdp serve service.yaml --port 8000")
@@ -50,8 +50,8 @@ def serve(
         raise next(iter(unusable.values()))
     try:
         from streamdp.service.server import serve as run
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"streamdp serve needs the extra `service`: there is no module {error.name}") from None
+    except ModuleNotFoundError:
+        raise ConfigError(needs("streamdp serve", "service")) from None
     for config in configs:
         if isinstance(config.source, CallsConfig) and (sentence := cheaper(config)) is not None:
             say(f"job {config.job}: {sentence}; this is about records that callers send, not about reports")

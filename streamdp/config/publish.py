@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.settings import Settings, by_type, secret
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, needs
 
 if TYPE_CHECKING:
     from connectors.sinks import TableSink, TopicSink, WebhookSink
@@ -35,8 +35,7 @@ class SinkConfig(Settings):
     def check_installed(self) -> None:
         """Raise `ConfigError` if what it needs is not installed."""
         if self.needs is not None and find_spec(self.needs[0]) is None:
-            module, extra = self.needs
-            raise ConfigError(f"publish: a sink of type: {self.type} needs {module}: pip install 'streamdp[{extra}]'")
+            raise ConfigError(needs(f"publish: a sink of type: {self.type}", self.needs[1]))
 
 
 class TableConfig(SinkConfig):

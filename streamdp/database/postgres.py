@@ -27,6 +27,7 @@ from streamdp.errors import (
     StoreDamagedError,
     StoreError,
     StoreUnavailableError,
+    needs,
 )
 
 SCHEMA = "streamdp"
@@ -132,7 +133,7 @@ class PostgresNamespace(Database):
                 },
             )
         except ImportError:
-            raise ConfigError("a PostgreSQL store needs psycopg: pip install 'streamdp[postgres]'") from None
+            raise ConfigError(needs("a PostgreSQL store", "postgres")) from None
         event.listen(self._engine, "connect", self._prepare)
         event.listen(self._engine, "begin", self._choose_schema)
 

@@ -12,12 +12,12 @@ from streamdp.errors import SchemaError
 
 
 def as_frame(X: Any) -> Any:
-    """Arrow's tables and record batches as frames of polars; any other X as it is."""
+    """Arrow's tables and record batches, and lazy frames, as frames of polars; any other X as it is."""
     if type(X).__module__.partition(".")[0] == "pyarrow":
         import polars as pl
 
         return pl.from_arrow(X)
-    return X
+    return X.collect() if type(X).__name__ == "LazyFrame" else X
 
 
 def names_of(X: Any) -> list[Any] | None:

@@ -38,7 +38,7 @@ from streamdp.errors import (
 )
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
-from streamdp.estimators.frames import names_of
+from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.hints import WEIGHT
 from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
@@ -410,6 +410,7 @@ class Statistics(Estimator):
 
         Raises the errors of `Estimator.learn_many`.
         """
+        X = as_frame(X)
         names_of(X)  # anything but rows has no length
         super().learn_many(X, np.full(len(X), present()) if y is None else y, w=w)
 

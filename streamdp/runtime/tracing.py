@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, needs
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -71,7 +71,7 @@ def tracing(exporter: SpanExporter | None = None) -> Iterator[None]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise ConfigError("traces need the extra otel: pip install 'streamdp[otel]'") from None
+        raise ConfigError(needs("tracing", "otel")) from None
     named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "streamdp")}
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter(timeout=END_S)))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamdp.data.dates import EPOCHS, NAMES
 from streamdp.data.declaration import MISSING, OTHER, Declaration
 from streamdp.data.transforms import CURVES, Piece
-from streamdp.errors import ConfigError, suggestion
+from streamdp.errors import ConfigError, needs, suggestion
 from streamdp.estimators.targets import Classifier
 from streamdp.serving import exported
 from streamdp.serving.added import PREDICTION, PREFIX, SHARE
@@ -247,5 +247,5 @@ def written(document: Mapping[str, Any], language: str, table: str) -> Written:
     if (export := exports().get(language)) is None:
         raise ConfigError(f"--to: expected one of {', '.join(exports())}{suggestion(language, exports())}")
     if not export.installed:
-        raise ConfigError(f"{language} needs the extra {export.needs}: pip install 'streamdp[{export.needs}]'")
+        raise ConfigError(needs(language, str(export.needs)))
     return export.write(document, table)

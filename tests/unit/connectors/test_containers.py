@@ -213,7 +213,7 @@ def test_damaged_files_are_named(tmp_path: Path, name: str, content: bytes, mess
 def test_a_packed_file_names_the_extra_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "d.csv.zst").write_bytes(PACKED)
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(SourceError, match=r"pip install 'streamdp\[zstd\]'"):
+    with pytest.raises(SourceError, match=r"pip install '.\[zstd\]'"):
         read(FileSourceConfig(type="csv", path=str(tmp_path / "d.csv.zst")))
 
 
