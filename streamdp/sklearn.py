@@ -191,7 +191,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         if rows is not None:
             warn_if_many(model, rows)
             if isinstance(model.learner, Windows) and rows < (needed := model.learner.least_users):
-                said = f"fit: {rows:,} rows are too few for {budget}: expected at least {needed:,}"
+                said = f"fit: n_samples = {rows} rows are too few for {budget}: expected at least {needed:,}"
                 raise TooFewUsersError(f'{said}, or trust="process", which learns from any number', needed)
         self.model_ = model
 
