@@ -23,7 +23,7 @@ from streamdp.optim.steps import EACH, rarity
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
-from streamdp.reading.doubts import Outlook, outlook, rounded
+from streamdp.reading.doubts import LIKELY, Outlook, outlook, rounded
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
@@ -136,7 +136,8 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         if isinstance(learner, Windows):
             learn -= 0.0 if job.validation is None else job.validation.share or 0.0
             known = learner.informing(records, math.ceil(records / learner.plan.window))
-        found, enough = outlook(learn * known, least * _rare(shares))
+        times = learner.batch_steps.likely if isinstance(learner, Batches) else LIKELY
+        found, enough = outlook(learn * known, least * _rare(shares), likely=times)
         likely, held_out, decides = rounded(enough / learn), estimator.held_out, None
         if held_out is not None and job.validation is not None and job.validation.share is not None:
             asked = job.validation.share if held_out.takes_records else 1.0

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -111,6 +111,8 @@ class Newton(Growing):
     `replans` the sizes of batches begin anew at a change, unless devices know them from the job alone. `own` are
     the columns of what a group has of its own.
     """
+
+    likely: ClassVar[float] = 3.0
 
     def __init__(
         self,
@@ -258,8 +260,8 @@ class Newton(Growing):
 
     @property
     def least(self) -> int:
-        """See `BatchSteps.least`: N_0."""
-        return math.ceil(self.noise / self.curvature.variance)
+        """See `BatchSteps.least`: N_0, and for several classes a part of it: each has a signal of its own."""
+        return math.ceil(self.noise / self.curvature.variance / self.curvature.outputs)
 
     @property
     def flatness(self) -> float:

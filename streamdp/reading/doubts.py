@@ -26,12 +26,12 @@ BINS = 1024
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
 
-def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, float]:
+def outlook(records: float, least: float, asked: int = 0, likely: float = LIKELY) -> tuple[Outlook, float]:
     """Return whether a model of so many `records` is likely to beat a constant, and from how many on that is likely.
 
     `least` are `least_records`, of which `asked` answered about scale.
     """
-    enough = asked + LIKELY * (least - asked)
+    enough = asked + likely * (least - asked)
     return "likely" if records >= enough else "possible" if records >= least else "unlikely", enough
 
 
