@@ -46,6 +46,7 @@ from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, Part
 from streamdp.learners.held import HeldSums, PanPure
 from streamdp.learners.hitters import Hitters
+from streamdp.learners.keyed import Keyed, Texts, shown
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import CellReports
@@ -129,12 +130,18 @@ class _Reader:
         if not (is_number(share) and 1e-6 <= share <= 1e6):
             raise ConfigError(f"{name!r}: expected share to be a number from 1e-6 to 1e6")
         if kind == "heavy_hitters":
-            text = self._declarations.get(given[kind]) if isinstance(given[kind], Hashable) else None
-            if text is None or not text.length:
+            if (columns := self._bytes(given[kind])) is None:
                 raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
-            columns = tuple(range(first := self._first[given[kind]], first + text.length))
-            return Declared(name, kind, given[kind], None, (None,), columns, None, (0.0, 1.0), float(share))
+            block = Keyed(columns) if self._held else None
+            return Declared(name, kind, given[kind], None, (None,), columns, block, (0.0, 1.0), float(share))
         of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
+        if (columns := self._bytes(by)) is not None:
+            if kind not in ("mean", "sum") or not self._held or not self._feature(name, of).is_number:
+                raise ConfigError(
+                    f'{name!r}: by a text, whose values nobody declared, are means and sums of numbers with trust="window"'
+                )
+            _, items, place = self._block(name, kind, of, All(), given)
+            return Declared(name, kind, of, by, (), items, Keyed(columns, self._first[of]), place, float(share))
         groups, group_names = self._groups(name, by)
         number = self._feature(name, of).is_number
         if number != (wanted := kind in ("mean", "sum", "quantile") or "edges" in given):
@@ -144,6 +151,13 @@ class _Reader:
         if block.size > MOST_CELLS:
             raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {block.size}")
         return Declared(name, kind, of, by, group_names, items, block, place, float(share))
+
+    def _bytes(self, feature: Any) -> tuple[int, ...] | None:
+        """The columns of the bytes of a text; None if it is no declared text."""
+        declared = self._declarations.get(feature) if isinstance(feature, Hashable) else None
+        if declared is None or not declared.length:
+            return None
+        return tuple(range(first := self._first[feature], first + declared.length))
 
     def _feature(self, name: str, feature: Any) -> Any:
         if not isinstance(feature, Hashable) or feature not in self._declarations:
@@ -201,6 +215,13 @@ class _Reader:
         inner = tuple(scale_to_bounds(edges, low, high).tolist())  # as values, so that one on an edge stays there
         bins = tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
         return Cells(groups, Bins(first, inner)), bins, place
+
+
+def _of_texts(statistics: Mapping[str, Any], features: Mapping[str, Any]) -> bool:
+    """Whether texts that nobody declared are among the statistics."""
+    texts = [name for name, declared in features.items() if isinstance(declared, Mapping) and "text" in declared]
+    found = [one for one in statistics.values() if isinstance(one, Mapping)]
+    return any("heavy_hitters" in one or any(one.get("by") == text for text in texts) for one in found)
 
 
 def _unknown(kind: str) -> ConfigError:
@@ -317,17 +338,18 @@ class Statistics(Estimator):
             raise ConfigError("statistics: expected declarations by name, at least one")
         kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
         self.learns, self.trust, self.statistics = kinds[trust], trust, statistics
+        self._by_texts = trust == "window" and _of_texts(statistics, features)
         spend = self.learns.default_budget if budget is None else budget
         pure = isinstance(parse_budget(spend), PureDP) and not (isinstance(spend, str) and self._needs_delta)
-        self._pure = trust in ("window", "process") and pure
+        self._pure = (trust in ("window", "process") and pure) or self._by_texts
         reader = _Reader(SchemaFeatures(features, type(self).__name__), self._pure, trust == "window")
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in the order in which they are shown."""
         self._by_name = tuple(sorted(self.declared, key=lambda one: one.name))  # in which they are learned and kept
         self.read_columns = reader.columns
         """How many columns they may read: those of products come after these."""
-        if trust != "nobody" and any(one.kind == "heavy_hitters" for one in self.declared):
-            need = 'expected trust="nobody", because the domain is open; or declare categories and take their count'
+        if trust not in ("nobody", "window") and any(one.kind == "heavy_hitters" for one in self.declared):
+            need = 'expected trust="nobody" or "window", because the domain is open; or declare categories and take their count'
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
         for name, value in arguments.items():
@@ -338,7 +360,7 @@ class Statistics(Estimator):
     @property
     def _needs_delta(self) -> bool:
         quantiles = any(isinstance(one, Mapping) and "quantile" in one for one in self.statistics.values())
-        return self.trust == "shuffler" or (self.trust == "process" and quantiles)
+        return {"shuffler": True, "process": quantiles, "window": self._by_texts, "nobody": False}[self.trust]
 
     def _words(self) -> Any:
         return entropy(self.seed) if self.trust == "shuffler" else fresh_words(self.seed)
@@ -608,8 +630,18 @@ class Statistics(Estimator):
     def _with_texts(self, learner: Any) -> Iterator[Declared]:
         """The declared statistics; the items of heavy hitters are the texts that are found."""
         for one in self.declared:
-            known = one.kind == "heavy_hitters" and self._features is not None
-            yield replace(one, items=tuple(self._parts_of(learner, one)[0].found()[0])) if known else one
+            if isinstance(one.block, Keyed):
+                texts = tuple(shown(text) for text in self._texts_of(learner, one))
+                yield replace(one, items=texts) if one.by is None else replace(one, groups=texts)
+            elif one.kind == "heavy_hitters" and self._features is not None:
+                yield replace(one, items=tuple(self._parts_of(learner, one)[0].found()[0]))
+            else:
+                yield one
+
+    def _texts_of(self, learner: Any, one: Declared) -> Texts:
+        """What was released by texts of a statistic: in their order if it is by them, or else the most frequent first."""
+        found: Texts = learner.texts[one.block] if self._features is not None else {}
+        return found if one.by is not None else dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
     def _parts_of(self, learner: Drawn, one: Declared) -> list[Any]:
         """The parts of a learner of reports, from the first one of a statistic on."""
@@ -623,6 +655,8 @@ class Statistics(Estimator):
             return np.full((len(one.groups) * len(one.keys), 3), np.nan)
         if isinstance(learner, Drawn):
             found = self._of_reports(learner, one, n, z)
+        elif isinstance(one.block, Keyed):
+            found = self._of_texts(learner, one, n, z)
         else:
             sums, noise = learner.released()[one.block]
             if one.kind in ("count", "histogram", "sum"):
@@ -632,6 +666,15 @@ class Statistics(Estimator):
         between = (middle - half, middle + half) if one.kind == "mean" else (-math.inf, math.inf)
         shown = np.clip(found[:, 0], *between)
         return np.column_stack([shown, limits_of(found[:, 1:], found[:, 0], shown, between)])
+
+    def _of_texts(self, learner: Any, one: Declared, n: int, z: float) -> np.ndarray:
+        texts = np.array([*self._texts_of(learner, one).values()]).reshape(-1, one.block.parts + 1)
+        windows, z = texts[:, -1], z if one.kind == "mean" else learner.reach(z)
+        noise = learner.noise_by_texts(one.block)
+        if one.by is None:
+            return _with_limits(Estimates(texts[:, 0], np.sqrt(noise * windows)), z)
+        each = replace(one, block=Thirds(Levels(0, len(texts)), one.block.column))
+        return _of_sums(each, texts[:, :-1].T.ravel(), noise * max(windows, default=1.0), n, z, learner.known)
 
     def _of_reports(self, learner: Drawn, one: Declared, n: int, z: float) -> np.ndarray:
         middle, half = one.place

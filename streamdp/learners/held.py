@@ -1,4 +1,4 @@
-"""Sums with Laplace noise, and quantiles of a window: pure epsilon.
+"""Sums with Laplace noise, and quantiles of a window: pure epsilon, but for texts that nobody declared.
 
 Proof: docs/proofs/statistics.md.
 """
@@ -13,10 +13,11 @@ import numpy as np
 
 from streamdp.errors import BudgetError
 from streamdp.learners.cells import Block
+from streamdp.learners.keyed import Keyed, KeyedSum
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
 from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Pan, Sums, laplace_deviations
-from streamdp.privacy.guarantees import Budget, PureDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
 
@@ -36,13 +37,20 @@ class HeldPure(BatchSum):
     """The bins of the rows, for each of `_ranks`, in an array that is longer than there are rows."""
     _rows: int
 
-    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks, float]]) -> None:
-        epsilon = _epsilon_of(budget)
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks | Keyed, float]]) -> None:
+        keyed = {block: share for block, share in blocks if isinstance(block, Keyed)}
+        if keyed and not isinstance(budget, ApproxDP):
+            raise BudgetError(f"texts that nobody declared need a delta, such as eps=1,delta=1e-6, got {budget}")
+        delta = budget.delta / sum(keyed.values()) if isinstance(budget, ApproxDP) and keyed else 0.0
+        epsilon = _epsilon_of(PureDP(budget.epsilon) if isinstance(budget, ApproxDP) and keyed else budget)
         self.parts: Any = [
-            (block, 1.0 if isinstance(block, Ranks) else share / block.distance_l1) for block, share in blocks
+            (block, 1.0 if isinstance(block, Ranks | Keyed) else share / block.distance_l1) for block, share in blocks
         ]
         self._epsilons = {block: epsilon * share for block, share in blocks}
-        self._cells, self._scale = _laplace(epsilon, [pair for pair in blocks if not isinstance(pair[0], Ranks)])
+        self.keyed = {block: KeyedSum(block, epsilon * share, delta * share) for block, share in keyed.items()}
+        """The sums by texts. They alone spend delta."""
+        summed = [pair for pair in blocks if not isinstance(pair[0], Ranks | Keyed)]
+        self._cells, self._scale = _laplace(epsilon, summed)
         self.variance = 2 * (self._scale / self._cells) ** 2
         self._ranks = [block for block, _ in blocks if isinstance(block, Ranks)]
         vars(self).update(self._nothing())
@@ -51,7 +59,7 @@ class HeldPure(BatchSum):
         return self.__dict__ | self._nothing()
 
     def _nothing(self) -> dict[str, Any]:
-        summed = [block for block, _ in self.parts if not isinstance(block, Ranks)]
+        summed = [block for block, _ in self.parts if not isinstance(block, Ranks | Keyed)]
         totals = {block: np.zeros(block.size, dtype=np.int64) for block in summed}
         return {"_totals": totals, "_places": np.zeros((len(self._ranks), 0), dtype=np.int64), "_rows": 0}
 
@@ -66,7 +74,9 @@ class HeldPure(BatchSum):
             shorter, self._places = self._places, longer
             shorter[:] = 0
         for block, factor in self.parts:
-            if isinstance(block, Ranks):
+            if isinstance(block, Keyed):
+                self.keyed[block].add(X)
+            elif isinstance(block, Ranks):
                 bins = block.of(X)
                 self._places[self._ranks.index(block), self._rows : rows] = bins
                 bins[:] = 0
@@ -75,8 +85,11 @@ class HeldPure(BatchSum):
         self._rows = rows
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
-        found = []
+        found = [np.zeros(0)]
+        self.texts = {block: one.close(rng) for block, one in self.keyed.items()}
         for block, _ in self.parts:
+            if isinstance(block, Keyed):
+                continue
             if isinstance(block, Ranks):
                 places = self._places[self._ranks.index(block), : self._rows]
                 found.append(block.released(places, self._epsilons[block], rng))
@@ -89,6 +102,8 @@ class HeldPure(BatchSum):
     def wipe(self) -> None:
         for array in (*self._totals.values(), self._places):
             array[:] = 0
+        for one in self.keyed.values():
+            one.wipe()
         self._rows = 0
 
 
@@ -152,7 +167,8 @@ class HeldSums(Sums):
     def __init__(
         self, problem: LinearProblem, budget: Budget, rng: Any, blocks: Sequence[tuple[Any, float]], size: int | None
     ) -> None:
-        kind: Any = HeldPure if isinstance(budget, PureDP) else Held
+        pure = isinstance(budget, PureDP) or any(isinstance(block, Keyed) for block, _ in blocks)
+        kind: Any = HeldPure if pure else Held
         super().__init__(problem, budget, rng, blocks, kind, size or WHOLE)
 
     def reach(self, z: float) -> float:

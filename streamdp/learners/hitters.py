@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from streamdp.data.floats import finite_array
-from streamdp.data.records import NO_BYTE
 from streamdp.errors import ConfigError
+from streamdp.learners.keyed import shown
 from streamdp.learners.local_counts import Oracle
 from streamdp.privacy.entropy import uniform
 from streamdp.reading.estimates import Frequencies
@@ -130,10 +130,9 @@ class Hitters:
         f = shares[-1, cells[best]]
         order = np.argsort(-f)[: np.count_nonzero(f > _SURE * deviations[-1])]
         f, texts = f[order], texts[best[order]]
-        rows, filled = texts[:, ::2] << 4 | texts[:, 1::2], bytes([NO_BYTE])
-        shown = [bytes(row).rstrip(filled).decode(errors="ignore") for row in rows]
+        rows = texts[:, ::2] << 4 | texts[:, 1::2]
         d = (1 + keep * (more - 1) * f) / (keep**2 * more)
-        return shown, Frequencies(f, d, f, int(reports[-1]))
+        return [shown(bytes(row)) for row in rows], Frequencies(f, d, f, int(reports[-1]))
 
     def learned(self) -> dict[str, Any]:
         """The state, as new arrays."""

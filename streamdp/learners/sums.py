@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -21,8 +22,10 @@ import scipy
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import finite_array
+from streamdp.data.records import NO_BYTE
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Block
+from streamdp.learners.keyed import Keyed, KeyedSum, Texts, added
 from streamdp.learners.learner import ONE_BREAK_IN, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.privacy.grid_sum import GridSum
@@ -57,6 +60,9 @@ class BatchSum(Protocol):
     caveats: Sequence[str]
     pure: bool = False
     """Whether its noise is that of Laplace."""
+    texts: Mapping[Keyed, Texts] = MappingProxyType({})
+    """What the last batch released by texts."""
+    keyed: Mapping[Keyed, KeyedSum] = MappingProxyType({})
     parts: Sequence[tuple[Block, float]]
     """The blocks, with the factors of their vectors."""
     variance: float
@@ -206,6 +212,8 @@ class Sums(Learner):
         self._sum = kind(budget, blocks)
         self.open = Release(budget)
         self._state = np.zeros(self._size + 1)  # the sums, and the variance of a coordinate by noise; one value
+        self.texts: dict[Keyed, Texts] = {block: {} for block, _ in blocks if isinstance(block, Keyed)}
+        """What was released by texts."""
 
     @property
     def trust(self) -> str:  # type: ignore[override]
@@ -215,6 +223,7 @@ class Sums(Learner):
     def begin(self, columns: Columns) -> None:
         self.columns = columns
         self._state = np.zeros(self._size + 1)
+        self.texts = {block: {} for block in self.texts}
         self.discard()
 
     # -- batches -----------------------------------------------------------------------------------------------------
@@ -290,6 +299,7 @@ class Sums(Learner):
         if self.open.taken:
             total, variance = self._sum.close(self.rng, self.open.taken), self._sum.variance
             self.discard()
+            self.texts = {block: added([one, self._sum.texts[block]]) for block, one in self.texts.items()}
             self._state = self._state + np.append(total, variance)
 
     def discard(self) -> None:
@@ -310,6 +320,10 @@ class Sums(Learner):
             at += block.size
         return found
 
+    def noise_by_texts(self, block: Keyed) -> float:
+        """The variance by noise of what a window releases of one text."""
+        return float(self._sum.keyed[block].variance)
+
     @property
     def known(self) -> float:
         """How many deviations of noise above 0 a group is known from; of Laplace noise as surely as of normal noise."""
@@ -328,13 +342,26 @@ class Sums(Learner):
         return {"batches": repr((self._kind.__name__, self._batch_size))}
 
     def learned(self) -> dict[str, Any]:
-        return {"sums": self._state.copy()}
+        state = {"sums": self._state.copy()}
+        for i, (block, texts) in enumerate(self.texts.items()):
+            keys = np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.int64)
+            state[f"texts {i}"] = keys.reshape(len(texts), len(block.places))
+            state[f"of texts {i}"] = np.array([*texts.values()]).reshape(len(texts), block.parts + 1)
+        return state
 
     def read(self, state: Mapping[str, Any]) -> None:
         sums = finite_array(state, "sums", (self._size + 1,))
         if sums[-1] < 0:
             raise ConfigError("state: expected a variance of at least 0")
-        self._state = sums
+        texts = {}
+        for i, block in enumerate(self.texts):
+            keys = finite_array(state, f"texts {i}", (len(state[f"texts {i}"]), len(block.places)))
+            of_texts = finite_array(state, f"of texts {i}", (len(keys), block.parts + 1))
+            if np.any((keys < 0) | (keys > NO_BYTE)) or np.any(of_texts[:, -1] < 1):
+                raise ConfigError("state: expected bytes of texts, and the number of windows that released each")
+            texts[block] = dict(zip((row.tobytes() for row in keys.astype(np.uint8)), of_texts, strict=True))
+        self._state, self.texts = sums, texts
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         self._state = np.sum([part._state for part in parts], axis=0)  # noqa: SLF001 - the same class
+        self.texts = {block: added([part.texts[block] for part in parts]) for block in self.texts}
