@@ -44,7 +44,7 @@ from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
 from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, Part
-from streamdp.learners.held import HeldSums, PanPure
+from streamdp.learners.held import HeldSums, HeldTexts, PanPure
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.keyed import Keyed, Texts, shown
 from streamdp.learners.learner import Learner
@@ -137,9 +137,8 @@ class _Reader:
         of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
         if (columns := self._bytes(by)) is not None:
             if kind not in ("mean", "sum") or not self._held or not self._feature(name, of).is_number:
-                raise ConfigError(
-                    f'{name!r}: by a text, whose values nobody declared, are means and sums of numbers with trust="window"'
-                )
+                need = 'by a text, whose values nobody declared, are means and sums of numbers, with trust="window"'
+                raise ConfigError(f"{name!r}: {need}")
             _, items, place = self._block(name, kind, of, All(), given)
             return Declared(name, kind, of, by, (), items, Keyed(columns, self._first[of]), place, float(share))
         groups, group_names = self._groups(name, by)
@@ -266,7 +265,8 @@ _TEXTS = {
     "statistics": """
         What to estimate, by name: {"mean": column}, {"sum": column}, {"count": categories}, {"proportion": categories},
         {"histogram": categories}, {"histogram": column, "edges": [...]}, {"quantile": q or [q, ...], "of": column} or
-        {"heavy_hitters": text}, for trust="nobody"; each but "count" and "heavy_hitters" maybe with "by": categories,
+        {"heavy_hitters": text}, for trust="nobody" and "window"; each but "count" and "heavy_hitters" maybe with "by":
+        categories, or for "mean" and "sum" with trust="window" a text, of which a window finds the frequent ones,
         and each with "share", its part of the budget relative to others. A column is a feature with bounds, and its
         transform if it has one (log, asinh or power); categories are one with categories.""",
     "features": """
@@ -337,8 +337,9 @@ class Statistics(Estimator):
         if not isinstance(statistics, Mapping) or not statistics:
             raise ConfigError("statistics: expected declarations by name, at least one")
         kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
-        self.learns, self.trust, self.statistics = kinds[trust], trust, statistics
         self._by_texts = trust == "window" and _of_texts(statistics, features)
+        self.trust, self.statistics = trust, statistics
+        self.learns = HeldTexts if self._by_texts else kinds[trust]
         spend = self.learns.default_budget if budget is None else budget
         pure = isinstance(parse_budget(spend), PureDP) and not (isinstance(spend, str) and self._needs_delta)
         self._pure = (trust in ("window", "process") and pure) or self._by_texts
@@ -349,7 +350,9 @@ class Statistics(Estimator):
         self.read_columns = reader.columns
         """How many columns they may read: those of products come after these."""
         if trust not in ("nobody", "window") and any(one.kind == "heavy_hitters" for one in self.declared):
-            need = 'expected trust="nobody" or "window", because the domain is open; or declare categories and take their count'
+            need = (
+                'expected trust="nobody" or "window", because the domain is open; or the count of declared categories'
+            )
             raise ConfigError(f"heavy_hitters: {need}")
         self._length = None if every is None else _length(every)
         for name, value in arguments.items():
@@ -377,7 +380,9 @@ class Statistics(Estimator):
         for one in self._by_name:  # equal blocks are added once
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
         if self.trust == "window":
-            return HeldSums(problem, budget, rng, list(shares.items()), self.batch_size)
+            return (HeldTexts if self._by_texts else HeldSums)(
+                problem, budget, rng, list(shares.items()), self.batch_size
+            )
         kinds: dict[str, type[BatchSum]] = {"process": PanPure if self._pure else Pan, "shuffler": Mixed}
         return Sums(problem, budget, rng, list(shares.items()), kinds[self.trust], self.batch_size)
 
@@ -639,7 +644,7 @@ class Statistics(Estimator):
                 yield one
 
     def _texts_of(self, learner: Any, one: Declared) -> Texts:
-        """What was released by texts of a statistic: in their order if it is by them, or else the most frequent first."""
+        """What was released by texts: in their order if a statistic is by them, or else the most frequent first."""
         found: Texts = learner.texts[one.block] if self._features is not None else {}
         return found if one.by is not None else dict(sorted(found.items(), key=lambda item: -item[1][0]))
 

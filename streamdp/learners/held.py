@@ -175,3 +175,9 @@ class HeldSums(Sums):
         """See `Sums.reach`: for one window by the Laplace law; the sum of several is taken as normal."""
         one = isinstance(self._sum, HeldPure) and self._state[-1] < 1.5 * self._sum.variance
         return laplace_deviations(z) if one and z else z
+
+
+class HeldTexts(HeldSums):
+    """As `HeldSums`, with texts that nobody declared, which need a delta."""
+
+    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)

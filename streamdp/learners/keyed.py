@@ -63,6 +63,7 @@ class KeyedSum:
         self.variance = 2 * (self._scale / self._one) ** 2
         # A record has at most one cell more for each number, and discrete noise passes a bound of the continuous one,
         # which is a cell higher, at most as often.
+        delta = min(delta, -math.expm1(-epsilon / 2))  # so that 1 / (1 - delta) is at most e^(epsilon / 2)
         self._least = self._one + 2 * block.parts + _exceeded(block.parts, delta) * self._scale
         vars(self).update(self._nothing())
 

@@ -12,6 +12,7 @@ from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import All, Bins, Cells, Levels, Thirds, Values
 from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.hitters import Hitters
+from streamdp.learners.keyed import Keyed, KeyedSum
 from streamdp.learners.local_counts import Oracle, epsilon_of
 from streamdp.learners.ranks import BINS, Ranks, drawn
 from streamdp.learners.sums import Held, Pan
@@ -234,6 +235,40 @@ def test_the_noise_of_a_window_keeps_the_claim_and_half_of_it_does_not(kind: Any
     """False alarms: 1e-6 each."""
     assert lower_bound(budget, *of_windows(kind, blocks, budget, 1.0)) <= 1.0
     assert lower_bound(budget, *of_windows(kind, blocks, budget, 0.5)) > 1.0
+
+
+@pytest.mark.parametrize("column", [None, 1])
+def test_sums_by_texts_keep_the_claim_and_half_of_the_noise_does_not(column: int | None) -> None:
+    """False alarms: 1e-6 each. One record goes from one text to the other; the number of each text is its likeliest."""
+
+    def attack(louder: float) -> float:
+        rng, found = SeededEntropy(5), []
+        for of_first in (10, 9):
+            one, runs = KeyedSum(Keyed((0,), column), 1.0, 0.3), []
+            one._scale *= louder
+            one._least = -(2.0**60)  # else the texts would be hidden at times
+            for _ in range(RUNS):
+                one.add(np.array([[-1.0 if i < of_first else 1.0, 1.0] for i in range(20)]))
+                first, second = one.close(rng).values()
+                one.wipe()
+                runs.append(float(first[-2] - second[-2]))  # of v = 1 all of the record is in the last third
+            found.append(np.array(runs))
+        return lower_bound(PureDP(1.0), *found)
+
+    assert attack(1.0) <= 1.0
+    assert attack(0.5) > 1.0
+
+
+@pytest.mark.parametrize(("column", "least"), [(None, 0.045), (1, 0.0)])
+def test_a_text_of_one_record_passes_as_often_as_delta_allows(column: int | None, least: float) -> None:
+    """False alarms: 1e-6. The bound of one number is exact."""
+    one, rng, runs = KeyedSum(Keyed((0,), column), 2.0, 0.06), SeededEntropy(6), 12_000
+    passed = 0
+    for _ in range(runs):
+        one.add(np.array([[0.2, 0.3]]))
+        passed += len(one.close(rng))
+        one.wipe()
+    assert least * runs < passed <= 0.06 * runs + 4.9 * (0.06 * runs) ** 0.5
 
 
 def test_a_drawn_quantile_keeps_the_claim_and_twice_the_steepness_does_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from itertools import pairwise, permutations
@@ -607,6 +608,69 @@ def test_a_text_that_ends_with_nul_is_another_text() -> None:
         one.learn_one({"t": text})
     for statistics in (one, many):
         assert set(statistics.get()["w"]) == set(texts)
+
+
+def of_cities(budget: str = "eps=2,delta=1e-6", seed: int = 1, batch_size: int | None = None) -> stats.Statistics:
+    declared = {
+        "words": {"heavy_hitters": "city"},
+        "mean": {"mean": "x", "by": "city"},
+        "sum": {"sum": "x", "by": "city"},
+    }
+    features = {"x": (0, 100), "city": {"text": 5}}
+    return stats.Statistics(declared, features, budget, "window", seed=seed, batch_size=batch_size)
+
+
+def test_groups_that_nobody_declared_are_found_by_a_window() -> None:
+    """Those of a few records are not there. Limits at 1e-6."""
+    rows = pd.DataFrame({"city": ["Köln"] * 6000 + ["Bonn"] * 3000 + ["x"] * 3, "x": [20.0] * 6000 + [70.0] * 3003})
+    found = of_cities()
+    assert (found.get(), found.rows()) == ({"words": {}, "mean": {}, "sum": {}}, [])
+    found.learn_many(rows)
+    found.close_batch()
+    limits = found.interval(1 - 1e-6)
+    true = {
+        "words": {"Köln": 6000, "Bonn": 3000},
+        "mean": {"Köln": 20, "Bonn": 70},
+        "sum": {"Köln": 12e4, "Bonn": 21e4},
+    }
+    for name, by_text in true.items():
+        assert found.get()[name].keys() == limits[name].keys() == by_text.keys()
+        for text, number in by_text.items():
+            low, high = limits[name][text]
+            assert low <= number <= high
+            assert high - low < 0.1 * number
+    assert list(found.get()["words"]) == ["Köln", "Bonn"]
+    again = of_cities()
+    again.load_state_dict(found.state_dict())
+    assert again.get() == found.get()
+    assert found.merged(again).get()["words"]["Bonn"] == pytest.approx(6000, rel=0.1)
+    assert {row["group"] for row in found.rows() if row["statistic"] == "mean"} == {"Köln", "Bonn"}
+
+
+def test_windows_of_texts_add_up_and_nothing_of_them_stays_in_memory() -> None:
+    found = of_cities(batch_size=500)
+    for i in range(1250):
+        found.learn_one({"city": "ab"[i % 2], "x": 50})
+    assert found.get()["words"]["a"] == pytest.approx(500, abs=120)
+    [keyed, *_] = found.learner._sum.keyed.values()
+    texts = keyed._texts
+    assert np.count_nonzero(texts) > 200
+    found.close_batch()
+    assert not texts.any()
+    assert not copy.deepcopy(found).learner._sum.keyed[keyed.block]._texts.size
+
+
+def test_texts_that_nobody_declared_need_a_window_and_a_delta() -> None:
+    declared: Any = {"w": {"heavy_hitters": "t"}}, {"t": {"text": 5}}
+    assert str(stats.Statistics(*declared, "eps=2", "window").record_budget) == "eps=2,delta=1e-06"
+    with pytest.raises(BudgetError, match="delta"):
+        of_cities("mu=1")
+    features: Any = {"x": (0, 100), "city": {"text": 5}}
+    for trust in ("process", "nobody", "shuffler"):
+        with pytest.raises(ConfigError, match="window"):
+            stats.Statistics({"m": {"mean": "x", "by": "city"}}, features, trust=trust)
+    with pytest.raises(ConfigError, match="means and sums"):
+        stats.Statistics({"m": {"quantile": 0.5, "of": "x", "by": "city"}}, features, trust="window")
 
 
 def test_few_records_and_wrong_values_give_no_text() -> None:
