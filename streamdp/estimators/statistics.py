@@ -132,8 +132,8 @@ class _Reader:
         if kind == "heavy_hitters":
             if (columns := self._bytes(given[kind])) is None:
                 raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
-            block = Keyed(columns) if self._held else None
-            return Declared(name, kind, given[kind], None, (None,), columns, block, (0.0, 1.0), float(share))
+            texts = Keyed(columns) if self._held else None
+            return Declared(name, kind, given[kind], None, (None,), columns, texts, (0.0, 1.0), float(share))
         of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
         if (columns := self._bytes(by)) is not None:
             if kind not in ("mean", "sum") or not self._held or not self._feature(name, of).is_number:
@@ -153,7 +153,7 @@ class _Reader:
 
     def _bytes(self, feature: Any) -> tuple[int, ...] | None:
         """The columns of the bytes of a text; None if it is no declared text."""
-        declared = self._declarations.get(feature) if isinstance(feature, Hashable) else None
+        declared = self._declarations.get(feature) if isinstance(feature, str) else None
         if declared is None or not declared.length:
             return None
         return tuple(range(first := self._first[feature], first + declared.length))

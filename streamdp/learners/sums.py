@@ -342,7 +342,7 @@ class Sums(Learner):
         return {"batches": repr((self._kind.__name__, self._batch_size))}
 
     def learned(self) -> dict[str, Any]:
-        state = {"sums": self._state.copy()}
+        state: dict[str, Any] = {"sums": self._state.copy()}
         for i, (block, texts) in enumerate(self.texts.items()):
             keys = np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.int64)
             state[f"texts {i}"] = keys.reshape(len(texts), len(block.places))
