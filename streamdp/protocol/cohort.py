@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ class CohortDevice:
             return self._last
 
 
+@dataclass(eq=False, repr=False)
 class CohortSimulator:
     """Acts as the devices of all people in a source: each answers once in every round.
 
@@ -89,34 +91,29 @@ class CohortSimulator:
     are more people than the cohort has, and `SourceError` if there are others than in the rounds before.
     """
 
-    def __init__(
-        self,
-        agreement: Agreement,
-        source: Source,
-        points: LogReader,
-        messages: LogWriter,
-        notes: Notes,
-        *,
-        tell: Tell = silent,
-    ) -> None:
-        self._agreement = agreement
-        self._messages = messages
-        self._notes = notes
-        self._tell = tell
-        self._outbox = Path(f"{notes.path}.messages")
-        self._read(source)
-        self._announced = Announcements(agreement, points, tell)
+    agreement: Agreement
+    source: Source
+    points: LogReader
+    messages: LogWriter
+    notes: Notes
+    _: KW_ONLY
+    tell: Tell = silent
+
+    def __post_init__(self) -> None:
+        self._outbox = Path(f"{self.notes.path}.messages")
+        self._read(self.source)
+        self._announced = Announcements(self.agreement, self.points, self.tell)
 
     def _read(self, source: Source) -> None:
         """Read all records."""
-        notes, parts, declined, dead = self._notes, [], 0, 0
+        notes, parts, declined, dead = self.notes, [], 0, 0
         while not source.finished:
             batch = source.poll(_ROWS, _POLL_S)
-            willing = self._agreement.willing(self._agreement.first, batch)
+            willing = self.agreement.willing(self.agreement.first, batch)
             parts.append((batch.X[willing], batch.y[willing]))
             declined += int(np.count_nonzero(~willing))
             dead += len(batch.dead)
-        cohort, people = self._agreement.params(self._agreement.first).users, sum(len(y) for _, y in parts)
+        cohort, people = self.agreement.params(self.agreement.first).users, sum(len(y) for _, y in parts)
         if not 0 < people <= cohort:
             raise ConfigError(f"the cohort has {cohort:,} people, and these records are of {people:,}")
         self._X = np.concatenate([X for X, _ in parts])
@@ -124,13 +121,13 @@ class CohortSimulator:
         if notes.batch is not None and notes.answered != len(self._y):
             raise SourceError(f"{notes.answered:,} people have answered before, and these records are of others")
         notes.answered, notes.declined, notes.dead = len(self._y), declined, dead
-        self._tell("people", here=len(self._y), cohort=cohort, declined=declined, dead_letters=dead)
+        self.tell("people", here=len(self._y), cohort=cohort, declined=declined, dead_letters=dead)
 
     @property
     def finished(self) -> bool:
         """Whether these people have answered in the last round."""
-        notes = self._notes
-        last = notes.batch is not None and notes.batch[2] + 1 == self._agreement.rounds
+        notes = self.notes
+        last = notes.batch is not None and notes.batch[2] + 1 == self.agreement.rounds
         return last and notes.sent == notes.answered
 
     def run(self, stopping: Callable[[], bool] = lambda: False) -> None:
@@ -145,11 +142,11 @@ class CohortSimulator:
         was interrupted are gone, or no file can be written.
         """
         self._announced.look(timeout_s)
-        randomizer, notes = self._announced.randomizer, self._notes
+        randomizer, notes = self._announced.randomizer, self.notes
         if randomizer is None:
             return False
         place = randomizer.batch
-        key = message_key(self._agreement.digest, place)
+        key = message_key(self.agreement.digest, place)
         if notes.batch is None or place > notes.batch:
             made = (os.urandom(NONCE_BYTES) + bits.tobytes() for bits in randomizer.messages_of(self._X, self._y))
             write_file(self._outbox, b"".join([key, b"\n", *made]))
@@ -159,12 +156,12 @@ class CohortSimulator:
         notes.write()  # before anything leaves a device
         values, size = self._noted(key), NONCE_BYTES + randomizer.params.message_bytes
         for begin in range(0, len(values), size):
-            self._messages.send(key, values[begin : begin + size], timestamp_ms=self._announced.at)
-        self._messages.flush()
+            self.messages.send(key, values[begin : begin + size], timestamp_ms=self._announced.at)
+        self.messages.flush()
         notes.sent = notes.answered
         notes.write()
         self._outbox.unlink(missing_ok=True)
-        self._tell(
+        self.tell(
             "answered", batch=place_text(place), records=notes.sent, declined=notes.declined, dead_letters=notes.dead
         )
         return True

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,7 @@ class Announcements:
                 self._tell("batch", batch=place_text(self._batch), people=randomizer.params.users, weakest=weakest)
 
 
+@dataclass(eq=False, repr=False)
 class DeviceSimulator:
     """Acts as the devices of all people in a source: each record waits for a batch and answers once.
 
@@ -169,66 +171,59 @@ class DeviceSimulator:
     records, a record declines that allows less than it spends if no more people answer than the agreement demands.
     """
 
-    def __init__(
-        self,
-        agreement: Agreement,
-        source: Source,
-        points: LogReader,
-        messages: LogWriter,
-        notes: Notes,
-        *,
-        per_batch: int | None = None,
-        tell: Tell = silent,
-    ) -> None:
-        self._agreement = agreement
-        self._source = source
-        self._messages = messages
-        self._notes = notes
-        self._per_batch = per_batch
-        self._tell = tell
-        self._announced = Announcements(agreement, points, tell)
-        if notes.position is not None and notes.position != source.position:
-            source.seek(notes.position)
+    agreement: Agreement
+    source: Source
+    points: LogReader
+    messages: LogWriter
+    notes: Notes
+    _: KW_ONLY
+    per_batch: int | None = None
+    tell: Tell = silent
+
+    def __post_init__(self) -> None:
+        self._announced = Announcements(self.agreement, self.points, self.tell)
+        if self.notes.position is not None and self.notes.position != self.source.position:
+            self.source.seek(self.notes.position)
 
     def run(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Run until every record has had its turn, or until `stopping` returns True."""
-        while not stopping() and not self._source.finished:
+        while not stopping() and not self.source.finished:
             self.step(_POLL_S)
 
     def step(self, timeout_s: float) -> bool:
         """Let the next people answer the newest announcement within `timeout_s` seconds; False if none could."""
         self._announced.look(0.0 if self._wanted() else timeout_s)
-        wanted, randomizer, notes = self._wanted(), self._announced.randomizer, self._notes
+        wanted, randomizer, notes = self._wanted(), self._announced.randomizer, self.notes
         if not wanted or randomizer is None:
             return False
-        batch = self._source.poll(min(wanted, _ROWS, max(1, _BYTES // randomizer.params.message_bytes)), timeout_s)
+        batch = self.source.poll(min(wanted, _ROWS, max(1, _BYTES // randomizer.params.message_bytes)), timeout_s)
         if not (len(batch) or batch.dead):
             return False
-        willing = self._agreement.willing(randomizer.batch, batch)
+        willing = self.agreement.willing(randomizer.batch, batch)
         people = int(np.count_nonzero(willing))
-        notes.position = dict(self._source.position)
+        notes.position = dict(self.source.position)
         notes.answered += people
         notes.declined += len(batch) - people
         notes.dead += len(batch.dead)
         notes.write()  # before anything leaves a device
         if people:
-            key = message_key(self._agreement.digest, randomizer.batch)
+            key = message_key(self.agreement.digest, randomizer.batch)
             for bits in randomizer.messages_of(batch.X[willing], batch.y[willing]):
                 value = os.urandom(NONCE_BYTES) + bits.tobytes()
-                self._messages.send(key, value, timestamp_ms=self._announced.at)
-            self._messages.flush()
+                self.messages.send(key, value, timestamp_ms=self._announced.at)
+            self.messages.flush()
         notes.sent += people  # after a crash before this is written, others answer in place of these people
         notes.write()
         batch_text = place_text(randomizer.batch)
-        self._tell("answered", batch=batch_text, records=people, declined=notes.declined, dead_letters=notes.dead)
+        self.tell("answered", batch=batch_text, records=people, declined=notes.declined, dead_letters=notes.dead)
         return True
 
     def _wanted(self) -> int:
         """The number of people who may still answer in the batch."""
-        randomizer, notes = self._announced.randomizer, self._notes
+        randomizer, notes = self._announced.randomizer, self.notes
         if randomizer is None:
             return 0
         if randomizer.batch != notes.batch:
             notes.batch, notes.sent = randomizer.batch, 0
         most = randomizer.params.users
-        return max(0, (most if self._per_batch is None else min(most, self._per_batch)) - notes.sent)
+        return max(0, (most if self.per_batch is None else min(most, self.per_batch)) - notes.sent)

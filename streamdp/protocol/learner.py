@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from streamdp.errors import BudgetError, ConfigError, SchemaError, SourceError, StoreMismatchError
@@ -19,6 +20,7 @@ from streamdp.store.snapshot import Counts, Snapshot
 _POLL_S = 0.2
 
 
+@dataclass(eq=False, repr=False)
 class ShuffleLearner:
     """Continues at the position in its store.
 
@@ -29,24 +31,17 @@ class ShuffleLearner:
     if it has read another topic of the same name.
     """
 
-    def __init__(
-        self,
-        agreement: Agreement,
-        estimator: Learning,
-        shuffled: LogReader,
-        points: LogWriter,
-        store: Any,
-        *,
-        publish: Sequence[Callable[[Snapshot], None]] = (),
-        tell: Tell = silent,
-    ) -> None:
-        self._agreement = agreement
-        self.estimator = estimator
-        self._shuffled = shuffled
-        self._points = points
-        self._store = store
-        self._publish = tuple(publish)
-        self._tell = tell
+    agreement: Agreement
+    estimator: Learning
+    shuffled: LogReader
+    points: LogWriter
+    store: Any
+    _: KW_ONLY
+    publish: Sequence[Callable[[Snapshot], None]] = ()
+    tell: Tell = silent
+
+    def __post_init__(self) -> None:
+        self.publish = tuple(self.publish)
         self._dead = 0
         self._start()
 
@@ -61,10 +56,10 @@ class ShuffleLearner:
 
     def step(self, timeout_s: float) -> bool:
         """Learn batches that come within `timeout_s` seconds; False if none came. `SourceError` if one is missing."""
-        entries = self._shuffled.poll(timeout_s)
+        entries = self.shuffled.poll(timeout_s)
         for entry in entries:
             try:
-                part = read_part(entry.value, self._agreement.digest)
+                part = read_part(entry.value, self.agreement.digest)
                 if part.place > self._place:
                     raise SourceError(
                         f"batch {place_text(part.place)} was forwarded, but {place_text(self._place)} comes next: the"
@@ -95,35 +90,35 @@ class ShuffleLearner:
         return place
 
     def _start(self) -> None:
-        snapshot = self._store.load()
+        snapshot = self.store.load()
         if snapshot is None and self.estimator.n_seen:
             raise ConfigError("expected a new estimator: this one has learned records that the store does not know")
         offset = 0
         if snapshot is not None:
-            if snapshot.position.get("agreement") != self._agreement.digest:
+            if snapshot.position.get("agreement") != self.agreement.digest:
                 raise StoreMismatchError(
                     "the store was written under another agreement: restore source.minimum_share, or use another store"
                     " and other topics"
                 )
-            check_log(self._shuffled, snapshot.position)
+            check_log(self.shuffled, snapshot.position)
             self.estimator.load_state_dict(snapshot.state)
             self._dead = snapshot.counts.dead_letters
             offset = snapshot.position["offset"]
-            for publish in self._publish:
+            for publish in self.publish:
                 publish(snapshot)
-        self._shuffled.seek(offset)
+        self.shuffled.seek(offset)
         self._announce()
 
     def _commit(self, place: Place, answered: int, offset: int) -> None:
         state = self.estimator.state_dict()
         check_finite(state)
-        position = {"offset": offset, "agreement": self._agreement.digest, "topic_id": self._shuffled.id}
-        self._store.commit(state, position, self.counts)
-        if self._publish:
-            snapshot = self._store.load()
-            for publish in self._publish:
+        position = {"offset": offset, "agreement": self.agreement.digest, "topic_id": self.shuffled.id}
+        self.store.commit(state, position, self.counts)
+        if self.publish:
+            snapshot = self.store.load()
+            for publish in self.publish:
                 publish(snapshot)
-        self._tell(
+        self.tell(
             "learned",
             batch=place_text(place),
             answered=answered,
@@ -138,7 +133,7 @@ class ShuffleLearner:
         if self.estimator.finished:
             return
         point = self.estimator.randomizer.point
-        announcement = self._agreement.announcement(self._place, point)
-        self._points.send(self._agreement.digest.encode(), write_announcement(announcement))
-        self._points.flush()
+        announcement = self.agreement.announcement(self._place, point)
+        self.points.send(self.agreement.digest.encode(), write_announcement(announcement))
+        self.points.flush()
         self._assembly = Assembly(announcement.params)

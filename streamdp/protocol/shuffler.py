@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ _POLL_S = 0.2
 _ANOTHER = "the topic of messages is not the one that this shuffler has read: it was recreated"
 
 
+@dataclass(eq=False, repr=False)
 class Mixer:
     """Continues at the position in its store.
 
@@ -36,27 +38,18 @@ class Mixer:
     cohort's round are gone after it was decided on.
     """
 
-    def __init__(
-        self,
-        agreement: Agreement,
-        messages: LogReader,
-        shuffled: LogWriter,
-        store: Any,
-        *,
-        wait_seconds: float = math.inf,
-        tell: Tell = silent,
-        clock: Callable[[], float] = time.monotonic,
-        part_bytes: int = PART_BYTES,
-    ) -> None:
-        self._agreement = agreement
-        self._messages = messages
-        self._shuffled = shuffled
-        self._store = store
-        self._wait = wait_seconds
-        self._tell = tell
-        self._clock = clock
-        self._part_bytes = part_bytes
-        self._place: Place = agreement.first
+    agreement: Agreement
+    messages: LogReader
+    shuffled: LogWriter
+    store: Any
+    _: KW_ONLY
+    wait_seconds: float = math.inf
+    tell: Tell = silent
+    clock: Callable[[], float] = time.monotonic
+    part_bytes: int = PART_BYTES
+
+    def __post_init__(self) -> None:
+        self._place: Place = self.agreement.first
         self._batch: dict[bytes, bytes] = {}
         self._opened_at = 0.0
         self._offset = self._next = 0
@@ -72,20 +65,20 @@ class Mixer:
         Also stop after `idle_seconds` without a message, unless a batch has enough messages and waits for more; None:
         never.
         """
-        heard = self._clock()
-        while not (stopping() or self._place[2] == self._agreement.rounds):
+        heard = self.clock()
+        while not (stopping() or self._place[2] == self.agreement.rounds):
             if self.step(_POLL_S):
-                heard = self._clock()
-            elif idle_seconds is not None and self._clock() - heard >= idle_seconds and not self._may_close_later:
+                heard = self.clock()
+            elif idle_seconds is not None and self.clock() - heard >= idle_seconds and not self._may_close_later:
                 return
 
     def step(self, timeout_s: float) -> bool:
         """Take messages that come within `timeout_s` seconds, and forward complete batches; False if none came."""
-        entries = self._messages.poll(timeout_s)
+        entries = self.messages.poll(timeout_s)
         for entry in entries:
-            if self._take(entry) and len(self._batch) == self._agreement.params(self._place).users:
+            if self._take(entry) and len(self._batch) == self.agreement.params(self._place).users:
                 self._close()
-        if self._may_close_later and self._clock() - self._opened_at >= self._wait:
+        if self._may_close_later and self.clock() - self._opened_at >= self.wait_seconds:
             self._close()
         return bool(entries)
 
@@ -101,48 +94,52 @@ class Mixer:
 
     @property
     def _may_close_later(self) -> bool:
-        return bool(self._batch) and len(self._batch) >= self._agreement.needed(self._place) and self._wait < math.inf
+        return (
+            bool(self._batch)
+            and len(self._batch) >= self.agreement.needed(self._place)
+            and self.wait_seconds < math.inf
+        )
 
     def _start(self) -> None:
-        snapshot = self._store.load()
+        snapshot = self.store.load()
         if snapshot is None:
-            if self._shuffled.end():
+            if self.shuffled.end():
                 raise SourceError(
                     "batches were forwarded to this topic before, and this store knows nothing of it: give the store"
                     " of that time, or use other topics"
                 )
-            self._offset = self._next = self._messages.seek(0)
+            self._offset = self._next = self.messages.seek(0)
             return
         counts, position = snapshot.counts, snapshot.position
-        check_log(self._messages, position)
+        check_log(self.messages, position)
         self._counts = [counts.learned, counts.refused, counts.dead_letters]
         epoch, phase, step = position["batch"]
         self._place, self._offset, decided = (epoch, phase, step), position["offset"], position["decided"]
         if decided is not None:
             self._forward_again(decided, position["answered"])
         else:
-            self._offset = self._next = self._messages.seek(self._offset)
-            self._messages.forget(self._offset)  # a crash or a fault may have come before the deletion
+            self._offset = self._next = self.messages.seek(self._offset)
+            self.messages.forget(self._offset)  # a crash or a fault may have come before the deletion
 
     def _forward_again(self, decided: int, answered: int) -> None:
         """Forward the batch that was decided on: a crash came before or after it was forwarded."""
-        first = self._messages.seek(self._offset)
+        first = self.messages.seek(self._offset)
         counts = list(self._counts)  # these messages are counted already
         if first > self._offset:
-            if self._agreement.rounds is not None:
+            if self.agreement.rounds is not None:
                 raise SourceError(
                     f"the messages of round {place_text(self._place)}, which was decided on, are gone: no others of "
                     "these people may be forwarded for it; begin another cohort, with a budget of its own"
                 )
-            self._tell("gone", batch=place_text(self._place), answered=answered)
-            self._offset = self._next = self._messages.seek(max(first, decided))
+            self.tell("gone", batch=place_text(self._place), answered=answered)
+            self._offset = self._next = self.messages.seek(max(first, decided))
             self._commit(None)
             return
-        if self._messages.end() < decided:
+        if self.messages.end() < decided:
             raise SourceError(_ANOTHER)
         self._next = self._offset
         while self._next < decided:
-            for entry in self._messages.poll(_POLL_S):
+            for entry in self.messages.poll(_POLL_S):
                 if entry.offset < decided:
                     self._take(entry)
                 self._next = entry.offset + 1
@@ -150,26 +147,26 @@ class Mixer:
         if len(self._batch) != answered:
             raise SourceError(_ANOTHER)
         self._forward()
-        self._messages.seek(decided)
+        self.messages.seek(decided)
 
     def _take(self, entry: Entry) -> bool:
         """Add a message to the open batch. If it does not belong there, count it and return False."""
         self._next = entry.offset + 1
         try:
-            place = read_key(entry.key, self._agreement.digest)
+            place = read_key(entry.key, self.agreement.digest)
             if place < self._place:
                 self._counts[1] += 1
                 return False
             if place > self._place:
                 raise SchemaError("a message for a batch that has not been announced")
-            nonce, bits = read_message(entry.value, self._agreement.params(place))
+            nonce, bits = read_message(entry.value, self.agreement.params(place))
             if nonce in self._batch:
                 raise SchemaError("a message came twice")
         except SchemaError:
             self._counts[2] += 1
             return False
         if not self._batch:
-            self._opened_at = self._clock()
+            self._opened_at = self.clock()
         self._batch[nonce] = bits
         return True
 
@@ -180,21 +177,21 @@ class Mixer:
         self._forward()
 
     def _forward(self) -> None:
-        place, params = self._place, self._agreement.params(self._place)
-        shuffler = Shuffler(params, self._agreement.needed(place))
+        place, params = self._place, self.agreement.params(self._place)
+        shuffler = Shuffler(params, self.agreement.needed(place))
         answered = len(self._batch)
         bits = np.frombuffer(b"".join(self._batch.values()), np.uint8)
         shuffler.collect(bits.reshape(answered, params.d, -1))
         key = place_text(place).encode()
-        for part in cut(shuffler.forward(), self._agreement.digest, place, os.urandom(NONCE_BYTES), self._part_bytes):
-            self._shuffled.send(key, part)
-        self._shuffled.flush()
+        for part in cut(shuffler.forward(), self.agreement.digest, place, os.urandom(NONCE_BYTES), self.part_bytes):
+            self.shuffled.send(key, part)
+        self.shuffled.flush()
         self._batch.clear()
-        self._place, self._offset = self._agreement.after(place), self._next
+        self._place, self._offset = self.agreement.after(place), self._next
         self._commit(None)
-        self._messages.forget(self._offset)
+        self.messages.forget(self._offset)
         late, dead = self._counts[1:]
-        self._tell("forwarded", batch=place_text(place), answered=answered, late=late, dead_letters=dead)
+        self.tell("forwarded", batch=place_text(place), answered=answered, late=late, dead_letters=dead)
 
     def _commit(self, decided: int | None) -> None:
         """Commit; `decided` is the offset after the batch's last message, None if no batch is decided on.
@@ -202,5 +199,5 @@ class Mixer:
         The batch's first message is at or after `offset`.
         """
         position: dict[str, Any] = {"batch": list(self._place), "offset": self._offset, "decided": decided}
-        position |= {"answered": len(self._batch), "topic_id": self._messages.id}
-        self._store.commit({}, position, self.counts)
+        position |= {"answered": len(self._batch), "topic_id": self.messages.id}
+        self.store.commit({}, position, self.counts)

@@ -178,7 +178,7 @@ def test_messages_that_are_gone_are_not_mixed_with_others(world: Callable[..., W
 def test_a_new_shuffler_deletes_what_its_predecessor_could_not(world: Callable[..., World]) -> None:
     one = world(records=2 * PEOPLE + 3)
     one.step("shuffler")
-    one.parties["shuffler"]._messages.forgets = False
+    one.parties["shuffler"].messages.forgets = False
     one.run()
     assert one.messages.first == 0
     one.parties.pop("shuffler")
@@ -219,8 +219,8 @@ def test_two_holders_of_the_notes_do_not_let_every_record_answer_twice(world: Ca
         pass
     with pytest.raises(StoreBusyError, match="in use"):
         one.build("devices")
-    answered = one.parties.pop("devices")._notes.answered
-    assert one.build("devices")._notes.answered == answered == PEOPLE
+    answered = one.parties.pop("devices").notes.answered
+    assert one.build("devices").notes.answered == answered == PEOPLE
 
 
 def test_notes_have_one_lock_and_one_content_by_whatever_name(tmp_path: Path) -> None:
