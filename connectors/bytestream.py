@@ -12,19 +12,18 @@ from hashlib import blake2b
 from typing import Any
 
 from connectors.textform import Converter, TextForm
-from connectors.unpacking import XZ, Bzip2, DamagedError, Gzip, Unpacker, Zstandard
+from connectors.unpacking import DamagedError, Gzip, Unpacker, Zstandard
 from streamdp.errors import SourceError
 
 STANDARD_INPUT = "standard input"
 """What messages call it."""
-_MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd", "xz": b"\xfd7zX", "bzip2": b"BZh"}
-_UNPACKERS: dict[str, type[Unpacker]] = {"gzip": Gzip, "Zstandard": Zstandard, "xz": XZ, "bzip2": Bzip2}
+_MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd"}
+_UNPACKERS: dict[str, type[Unpacker]] = {"gzip": Gzip, "Zstandard": Zstandard}
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """The first bytes of a frame of Zstandard that holds no data (RFC 8878, 3.1.2)."""
 _ZIP = b"PK\x03\x04"
-_BLOCK = b"1AY&SY"
-"""What follows the magic and a digit in a bzip2 file, and not in text."""
-_ENDING = {"gzip": ".gz", "Zstandard": ".zst", "xz": ".xz", "bzip2": ".bz2"}
+_ENDING = {"gzip": ".gz", "Zstandard": ".zst"}
+_UNREAD = (".bz2", ".xz")
 _PIECE = 1 << 16  # packed bytes that are read at once
 _FOLLOW_SLEEP_S = 0.05
 _SPAN = 1 << 13
@@ -67,8 +66,6 @@ class ByteStream:
         kind = next((kind for kind, magic in _MAGIC.items() if head.startswith(magic)), None)
         if _SKIPPABLE.match(head):
             kind = "Zstandard"
-        if kind == "bzip2" and not (head[4:] + self._file.peek(10)).startswith(_BLOCK, max(0, 4 - len(head))):
-            kind = None
         part = any(magic.startswith(head) for magic in _MAGIC.values()) or (len(head) < 4 and b"P" <= head[:1] <= b"_")
         if kind is None and piece and part:
             self._head = head
@@ -82,11 +79,12 @@ class ByteStream:
                 self.close()
                 raise SourceError(f"{self.name} is named {ending} but is not a {named} file")
         if kind is None:
-            if head.startswith(_ZIP):
+            if head.startswith(_ZIP) or self._path.endswith(_UNREAD):
                 self.close()
                 if self._path.lower().endswith((".xlsx", ".ods")):
                     raise SourceError(f"{self.name} is a workbook: save its sheet as CSV")
-                raise SourceError(f"{self.name} is a zip file: unpack it first, or pack it by gzip or Zstandard")
+                kind = "zip" if head.startswith(_ZIP) else self._path.rpartition(".")[2]
+                raise SourceError(f"{self.name} is a {kind} file: unpack it first, or pack it by gzip or Zstandard")
             self._first = head
         else:
             self._unpacker = _UNPACKERS[kind]()

@@ -6,11 +6,8 @@ that may come much later, while records that arrived are held back.
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 from streamdp.errors import SourceError, needs
@@ -66,37 +63,6 @@ class Gzip(Unpacker):
                 self._packed, self._full, self._frame = self._frame.unused_data, False, None
             if data:
                 return data
-
-
-class XZ(Unpacker):
-    """The unpacked bytes of the streams of an xz file. Zeros between streams are padding."""
-
-    _new: Callable[[], Any] = lzma.LZMADecompressor
-    _padding = b"\0"
-
-    def take(self, size: int) -> bytes | None:
-        while True:
-            if self._frame is None:
-                self._packed = self._packed.lstrip(self._padding)
-            if not self._packed and (self._frame is None or self._frame.needs_input):
-                return b"" if self._ended else None
-            self._frame = self._frame or self._new()
-            try:
-                data: bytes = self._frame.decompress(self._packed, size)
-            except (OSError, lzma.LZMAError):
-                raise DamagedError from None
-            self._packed = b""
-            if self._frame.eof:
-                self._packed, self._frame = self._frame.unused_data, None
-            if data:
-                return data
-
-
-class Bzip2(XZ):
-    """The unpacked bytes of the streams of a bzip2 file."""
-
-    _new = bz2.BZ2Decompressor
-    _padding = b""
 
 
 class Zstandard(Unpacker):

@@ -80,7 +80,7 @@ def _names(value: Any) -> Any:
 class FileSourceConfig(ReadConfig):
     r"""Files, one after another, or standard input. See `connectors.files` and `connectors.tables`.
 
-    - `type`: the format of the files; CSV and JSONL files may be packed by gzip, Zstandard, bzip2 or xz.
+    - `type`: the format of the files; CSV and JSONL files may be packed by gzip or Zstandard.
     - `path`: the file, or `-` for standard input; a list of files; or a folder: its files with an ending of the type,
       in the order of their names. Files may be added at the end. For `type: parquet`, an address in an object store,
       such as `s3://BUCKET/FOLDER/` or `gs://BUCKET/FILE.parquet`, whose credentials come from the environment.

@@ -57,7 +57,7 @@ WHOLE = Shard()
 """The one shard of a source that has no parts."""
 
 
-PACKED = r"\.(?:gz|zst|bz2|xz)$"
+PACKED = r"\.(?:gz|zst)$"
 """The ending of the name of a packed file, as a regular expression."""
 NO_BYTE = 0xFF
 """No text in UTF-8 has this byte: it fills the columns of a text after its end."""
