@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from river import evaluate, linear_model, metrics, preprocessing, stream
+from river import evaluate, linear_model, metrics, stream
 from threadpoolctl import threadpool_limits
 
 import streamdp
@@ -38,7 +38,6 @@ from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPr
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.config.job import JobConfig, make_config
-from streamdp.data.preprocessing import BoundsScaler
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.privacy.entropy import LARGEST, Entropy
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
@@ -218,12 +217,9 @@ def single_records() -> list[Row]:
     labelled = [(x, y > 0) for x, y in pairs]
     n = len(pairs)
     bounds = dict.fromkeys(FEATURES, (-1, 1))
-    scaler = BoundsScaler(bounds)
-    scaled = "River's StandardScaler and LinearRegression"
     river: dict[str, tuple[Any, Sequence[Pair]]] = {
         LINEAR: (linear_model.LinearRegression(), pairs),
         LOGISTIC: (linear_model.LogisticRegression(), labelled),
-        scaled: (preprocessing.StandardScaler() | linear_model.LinearRegression(), pairs),
     }
     ours: dict[str, tuple[str, Any, Sequence[Pair]]] = {
         "LDPASGDRegressor, Gaussian": (LINEAR, LDPASGDRegressor(budget="mu=1", features=FEATURES), pairs),
@@ -231,7 +227,6 @@ def single_records() -> list[Row]:
         "LDPASGDRegressor, PrivUnit": (LINEAR, LDPASGDRegressor(features=FEATURES), pairs),
         "LDPASGDClassifier, Gaussian": (LOGISTIC, LDPASGDClassifier(budget="mu=1", features=FEATURES), labelled),
         "LDPASGDRegressor, raw records with bounds": (LINEAR, LDPASGDRegressor(features=bounds, target=(-9, 9)), pairs),
-        "BoundsScaler and LDPASGDRegressor": (scaled, scaler | LDPASGDRegressor(features=FEATURES), pairs),
         "PanPrivateRegressor": (LINEAR, PanPrivateRegressor(features=FEATURES), pairs),
         "ShuffleRegressor": (LINEAR, ShuffleRegressor(features=FEATURES), pairs),
     }

@@ -40,7 +40,6 @@ from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
 from streamdp.estimators.parameters import documented
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
-from streamdp.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
 from streamdp.privacy.mechanisms import NoNoise
@@ -291,8 +290,6 @@ def test_wrong_arguments_are_named() -> None:
         "low must be below high": lambda: Box(None, 1.0),  # type: ignore[arg-type]
         "^bound must be": lambda: Laplace(PureDP(1), "1"),  # type: ignore[arg-type]
         "^sensitivity must be": lambda: Laplace(PureDP(1), 1.0, "1"),  # type: ignore[arg-type]
-        "bounds: expected declarations by feature name": lambda: BoundsScaler([1]),  # type: ignore[arg-type]
-        "'a': expected non-empty strings": lambda: CategoryEncoder({"a": 5}),  # type: ignore[dict-item]
         "X: expected a frame or an array, got int": lambda: classifier().learn_many(5, [1]),  # type: ignore[arg-type]
         "report: expected what a randomizer returns": lambda: classifier().absorb(5),  # type: ignore[arg-type]
         "state: expected what state_dict returns": lambda: classifier().load_state_dict(np.ones(2)),  # type: ignore[arg-type]
@@ -317,9 +314,6 @@ def test_wrong_arguments_are_named() -> None:
         "report: expected what a randomizer returns, got int": lambda: UserLevelLDPRegressor(features=["a"]).absorb(5),  # type: ignore[arg-type]
         "state: expected what state_dict returns$": lambda: UserLevelLDPRegressor(features=["a"]).load_state_dict(5),  # type: ignore[arg-type]
         "state: expected what state_dict": lambda: streamdp.WindowedRegressor(features=["a"]).load_state_dict(5),  # type: ignore[arg-type]
-        "record: expected a mapping .* got str": lambda: BoundsScaler({"a": (0, 1)}).transform_one("x"),  # type: ignore[arg-type]
-        "X: expected a DataFrame of pandas, got int": lambda: CategoryEncoder({"a": ["x", "y"]}).transform_many(5),  # type: ignore[arg-type]
-        "column 'a': unknown_category": lambda: CategoryEncoder({"a": ["x", "y"]}).transform_one({"a": []}),
         "target: expected numbers$": lambda: Huber().gradient(np.ones(2), np.ones(1), "secret"),  # type: ignore[arg-type]
     }
     for words, act in wrong.items():

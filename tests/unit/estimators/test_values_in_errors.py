@@ -13,7 +13,6 @@ import streamdp
 from streamdp import ApproxDP, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
-from streamdp.data.preprocessing import BoundsScaler, CategoryEncoder
 from streamdp.errors import StreamDPError
 from streamdp.estimators.ldp.randomizer import Report
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
@@ -125,18 +124,6 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     yield "collect", lambda v: Shuffler(params).collect(v)
     yield "device", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": v, "b": 0.5}, 1.0)
     yield "device y", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": 0.5, "b": 0.5}, v)
-    yield "BoundsScaler", lambda v: BoundsScaler({"a": (0, 1)}).transform_one({"a": v})
-    yield (
-        "BoundsScaler many",
-        lambda v: BoundsScaler({"a": (0, 1)}).transform_many(pd.DataFrame({"a": pd.Series([v, v], dtype=object)})),
-    )
-    yield "CategoryEncoder", lambda v: CategoryEncoder({"a": ["u", "v"]}).transform_one({"a": v})
-    yield (
-        "CategoryEncoder many",
-        lambda v: CategoryEncoder({"a": ["u", "v"]}).transform_many(
-            pd.DataFrame({"a": pd.Series([v, v], dtype=object)})
-        ),
-    )
 
 
 def shown(error: BaseException | None) -> str:

@@ -1,3 +1,0 @@
-from typing import Any
-
-def scale_floats(record: dict[Any, Any], bounds: dict[Any, tuple[float, float]]) -> list[Any]: ...
