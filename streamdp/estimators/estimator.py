@@ -422,8 +422,9 @@ class Estimator(river_base.Estimator, Parameters):
             admission.left_out += 1
         else:
             refused = admission.admit(learner, self.held_out, X, y, spend, None, [subject], spend if own else None)
-            if not (own or learner.fast or isinstance(learner, Collector)) and refused is None:
-                self._learn_faster(subject is not None)
+            of_subject = subject is not None
+            if not (own or learner.fast or (of_subject and isinstance(learner, Collector))) and refused is None:
+                self._learn_faster(of_subject)
 
     def _learn_faster(self, of_subjects: bool) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
@@ -437,7 +438,7 @@ class Estimator(river_base.Estimator, Parameters):
             gate = None if ledger is None else ledger.gate(self._admission.spend, learner.open)
             fast = RecordLearner(features.packer, kernel, gate)
             if learner.open is not None:
-                fast.count(learner.seen, learner.open.records, learner.pending + learner.end_full())
+                fast.count(learner.seen, *learner.open_count)
             fast.watch(watched)
             learner.fast = fast
 

@@ -33,6 +33,7 @@ from streamdp.learners.window_scales import Scales
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.newton import Newton
+from streamdp.optim.record_kernel import RowStore
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
@@ -253,9 +254,19 @@ class Windows(Collector):
 
     def take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], joined: np.ndarray) -> None:
         self.seen[0] += np.count_nonzero(joined)
+        rows = self.gathered.rows
         self.gathered.take(X, y, people, joined)
+        if self.gathered.rows is not rows:
+            self.fast = None
         if self.gathered.ended:
             self.close()
+
+    def record_kernel(self) -> RowStore | None:
+        return self.gathered.store() if self.pending else None
+
+    @property
+    def open_count(self) -> tuple[np.ndarray, int]:
+        return self.gathered.read, self.gathered.window
 
     # -- releasing ---------------------------------------------------------------------------------------------------
 
@@ -275,6 +286,7 @@ class Windows(Collector):
         except TooFewUsersError as error:
             warnings.warn(f"the window stays open: {error}", WindowWarning, stacklevel=5)
             return
+        self.fast = None
         users, out = self.gathered.close(held)
         try:
             out = records_from(self._learn_from(self.users_of(*users), n, plan), *out)

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.optim.record_kernel import RowStore
 from streamdp.privacy.release import Release
+
+_AT_ONCE = 1 << 20  # rows for which memory is reserved at once; it is used row by row
 
 Records = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """X (N, p), y (N,), one user after another, the numbers of records of users (n,), and the places of records (N,).
@@ -29,26 +32,34 @@ class Gathering:
         self.release, self.window = release, int(window)
         self.rows = np.zeros((0, 1))  # features and target
         self._places = np.zeros(0, dtype=np.int64)
-        self._filled = 0
+        self._counts = np.zeros(2, dtype=np.int64)  # rows that are filled, and the number of the next user
+        self.read = np.zeros(1, dtype=np.int64)
+        """(1,): records of the present window, including refused ones. Compiled code counts here."""
         self.discard()
 
     def discard(self) -> None:
         """Discard the window; overwrite the records."""
-        self.rows[: self._filled] = 0.0  # first, for an exception between these lines
-        self._filled = 0
-        self.at = 0
-        """Records of the present window, including refused ones."""
+        self.rows[: self.held] = 0.0  # first, for an exception between these lines
+        self._counts[:] = self.read[:] = 0
         self.release.close()
         self._index: dict[bytes, int] = {}
-        self._next = 0  # the number of the next user
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Gathering, (self.release, self.window)
 
     @property
+    def at(self) -> int:
+        """See `read`."""
+        return int(self.read[0])
+
+    @property
     def held(self) -> int:
         """Records in memory."""
-        return self._filled
+        return int(self._counts[0])
+
+    def store(self) -> RowStore:
+        """What takes a record without a subject, until the rows are full."""
+        return RowStore(self.rows, self._places, self._counts)
 
     @property
     def room(self) -> int:
@@ -58,7 +69,7 @@ class Gathering:
     @property
     def ended(self) -> bool:
         """Whether the window has records and may end now."""
-        return self._filled > 0 and self.at % self.window == 0
+        return self.held > 0 and self.at % self.window == 0
 
     @property
     def users(self) -> int:
@@ -67,17 +78,17 @@ class Gathering:
 
     def _sizes(self) -> np.ndarray:
         """How many records each user has, in the order of their numbers."""
-        sizes = np.bincount(self._places[: self._filled])
+        sizes = np.bincount(self._places[: self.held])
         return sizes[sizes > 0]
 
     def take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], taken: np.ndarray) -> None:
         """Take those of the records X (n, p), y (n,) of `people` that are in the release, `taken` (n,)."""
         rows = np.flatnonzero(taken)
         self._store(X[rows], y[rows], self._users(list(map(people.__getitem__, rows.tolist()))))
-        if self.at:
-            self.at += len(X)
-        elif self._filled:
-            self.at = len(X) - int(rows[0])
+        if self.read[0]:
+            self.read += len(X)
+        elif self._counts[0]:
+            self.read += len(X) - int(rows[0])
         else:
             self.discard()
 
@@ -89,25 +100,28 @@ class Gathering:
             person = people[i]
             user = -1 if person is None else known.get(person, -1)
             if user < 0:
-                user = self._next
-                self._next += 1  # before the number is given, so that nobody else gets it
+                user = int(self._counts[1])
+                self._counts[1] += 1  # before the number is given, so that nobody else gets it
                 if person is not None:
                     known[person] = user
             users[i] = user
         return users
 
     def _store(self, X: np.ndarray, y: np.ndarray, users: np.ndarray) -> None:
-        begin, end = self._filled, self._filled + len(users)
+        begin = int(self._counts[0])
+        end = begin + len(users)
         if begin == end:
             return
         if end > len(self.rows):
-            size = max(end, 2 * len(self.rows))
+            size = max(end, 2 * len(self.rows), min(self.window, _AT_ONCE))
             rows, places = np.zeros((size, X.shape[1] + 1)), np.zeros(size, dtype=np.int64)
             rows[:begin], places[:begin] = self.rows[:begin] if begin else 0.0, self._places[:begin]
             old, self.rows, self._places = self.rows, rows, places
             old[...] = 0.0
         self._places[begin:end] = users
-        self._filled = end  # in this order no record gets the place of another user's, and all that are held are wiped
+        self._counts[0] = (
+            end  # in this order no record gets the place of another user's, and all that are held are wiped
+        )
         self.rows[begin:end, :-1], self.rows[begin:end, -1] = X, y
         X[:] = y[:] = 0
 
@@ -116,13 +130,19 @@ class Gathering:
 
         None: nobody is held out.
         """
-        order = np.argsort(self._places[: self._filled], kind="stable")
-        X, y, sizes = self.rows[:, :-1].take(order, axis=0), self.rows[:, -1].take(order), self._sizes()
-        places = order / len(order)
+        users, rows, sizes = self._places[: self.held], self.rows[: self.held], self._sizes()
+        if np.all(users[1:] >= users[:-1]):  # the records leave with their memory
+            places = np.arange(len(rows)) / len(rows)
+            self.rows, self._places, self._counts[0] = np.zeros((0, 1)), self._places[:0], 0
+        else:
+            order = np.argsort(users, kind="stable")
+            places = order / len(order)
+            rows = rows.take(order, axis=0)
         self.discard()
+        X, y = rows[:, :-1], rows[:, -1]
         if held is None or not held.any():
             return (X, y, sizes, places), (X[:0], y[:0], sizes[:0], places[:0])
-        rows = np.repeat(held, sizes)
-        found = (X[~rows], y[~rows], sizes[~held], places[~rows]), (X[rows], y[rows], sizes[held], places[rows])
+        out = np.repeat(held, sizes)
+        found = (X[~out], y[~out], sizes[~held], places[~out]), (X[out], y[out], sizes[held], places[out])
         X[:] = y[:] = 0
         return found

@@ -1,6 +1,6 @@
 """What admits and learns one record at a time, for other compiled modules."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from streamdp.privacy.arrays cimport Rows
 
@@ -17,3 +17,10 @@ cdef class RecordKernel:
 cdef class RecordGate:
     cdef bint admit(self, subject) except -1
     cdef int undo(self) except -1
+
+
+cdef class RowStore(RecordKernel):
+    cdef double* _rows
+    cdef int64_t* _users
+    cdef int64_t* _counts
+    cdef Py_ssize_t _most

@@ -1,4 +1,9 @@
 """Types of `record_kernel`, which is compiled."""
 
+import numpy as np
+
 class RecordKernel: ...
 class RecordGate: ...
+
+class RowStore(RecordKernel):
+    def __init__(self, rows: np.ndarray, users: np.ndarray, counts: np.ndarray) -> None: ...

@@ -335,7 +335,7 @@ def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch
     """Every record that was stored before the interruption belongs to the right user."""
     gathering, all_of = Gathering(release.Release(ApproxDP(1.0, 1e-6), 4), 100), np.ones(2, dtype=bool)
     gathering.take(np.full((2, 1), 1.0), np.ones(2), [b"ann", b"bob"], all_of)
-    monkeypatch.delattr(gathering, "at")
+    monkeypatch.delattr(gathering, "read")
     with pytest.raises(AttributeError):
         gathering.take(np.array([[2.0], [3.0]]), np.ones(2), [b"cy", b"ann"], all_of)
     monkeypatch.undo()
