@@ -41,7 +41,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "pan ac-sa": lambda: PanPrivateClassifier(features=FEATURES, method="ac-sa", batch_size=90, seed=8),
     "shuffle newton": lambda: ShuffleRegressor(features=FEATURES, batch_size=90, seed=9),
     "window newton": lambda: WindowedRegressor(features=FEATURES, window=130, budget="eps=8", seed=11),
-    "window of labels": lambda: WindowedClassifier(features=FEATURES, classes=[0, 1], window=650, budget="eps=8", seed=12),
+    "window of labels": lambda: WindowedClassifier(
+        features=FEATURES, classes=[0, 1], window=650, budget="eps=8", seed=12
+    ),
     "shuffle sgd": lambda: ShuffleClassifier(features=FEATURES, method="sgd", horizon=2000, seed=10),
 }
 
