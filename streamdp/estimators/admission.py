@@ -74,9 +74,9 @@ class Admission:
 
     # -- single records ----------------------------------------------------------------------------------------------
 
-    def need_subjects(self, subjects: Iterable[Subject | None] | None) -> None:
+    def need_subjects(self, subjects: Sequence[Subject | None] | None) -> None:
         """Raise `SchemaError` if there is a ledger and a record without a subject, which no cap would limit."""
-        if self.ledger is not None and (subjects is None or any(subject is None for subject in subjects)):
+        if self.ledger is not None and (subjects is None or None in subjects):
             raise SchemaError(
                 f"subject: the ledger's cap {self.ledger.cap} needs the subject of each record: pass `subject` to "
                 "learn_one or `subjects` to learn_arrays, also through each pipeline and wrapper"

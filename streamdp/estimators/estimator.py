@@ -37,7 +37,7 @@ from streamdp.errors import (
 )
 from streamdp.estimators.admission import Admission
 from streamdp.estimators.features import Features, SchemaWarning, features_of
-from streamdp.estimators.frames import as_frame, names_of
+from streamdp.estimators.frames import array_of, as_frame, names_of
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.estimators.hints import WEIGHT, check_parameters, check_weight, missing
 from streamdp.estimators.packing import RecordLearner
@@ -461,7 +461,7 @@ class Estimator(river_base.Estimator, Parameters):
         check_weight(w)
         self._admission.need_subjects(None)
         warn_if_repeated(self, X, y)
-        X, y = as_frame(X), as_frame(y)
+        X, y = as_frame(X), array_of(as_frame(y))
         if hasattr(y, "columns"):
             raise SchemaError("y: expected the targets of the rows, a series or an array; got a frame: take its column")
         with self.learner.rng.lock:

@@ -162,3 +162,16 @@ def test_a_copy_has_a_short_way_of_its_own() -> None:
     warmed(other)
     assert (other.n_seen, model.n_seen) == (200, 100)
     np.testing.assert_array_equal(model.theta, before)
+
+
+@pytest.mark.parametrize("series", ["polars", "pandas"])
+@pytest.mark.parametrize("kind", [LDPASGDRegressor, LDPASGDClassifier])
+def test_a_series_of_targets_is_read_at_once(monkeypatch: pytest.MonkeyPatch, series: str, kind: Any) -> None:
+    library = pytest.importorskip(series)
+    X, y = np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 2
+    one, many = (kind(features=FEATURES, seed=1) for _ in range(2))
+    for row, target in zip(X.tolist(), y.tolist(), strict=True):
+        one.learn_one(dict(zip(FEATURES, row, strict=True)), target)
+    monkeypatch.setattr(kind, "_encode_target", None)
+    many.learn_many(library.DataFrame(dict(zip(FEATURES, X.T, strict=True))), library.Series(y))
+    np.testing.assert_array_equal(one.theta, many.theta)
