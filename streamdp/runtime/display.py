@@ -1,4 +1,4 @@
-"""What a run shows of itself: a live table on a terminal, JSON lines anywhere else."""
+"""What a run shows of itself: JSON lines; a run of one source on a terminal shows a live table in their place."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ Lag = Callable[[Mapping[Shard, Position]], Mapping[Shard, int]]
 
 
 class _Display:
-    """Shows one run; a context manager around it. On a terminal `table` is drawn four times a second."""
+    """Shows one run; a context manager around it."""
 
-    _live: Live | None = None
     warning: str | None = None
     """What the last measures on a public holdout warn of."""
     quality: Quality | None = None
@@ -42,17 +41,10 @@ class _Display:
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        if sys.stdout.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(get_renderable=self.table, console=Console(), refresh_per_second=4)
-            self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        """Nothing is to be closed."""
 
     def judged(self, quality: Quality | None) -> None:
         """After a commit: what private answers say about the model.
@@ -91,39 +83,27 @@ class _Display:
         found = {"validation": None if self.quality is None else self.quality.sentence(), "change": self.change}
         return {name: sentence for name, sentence in found.items() if sentence is not None}
 
-    def table(self) -> Table:
-        """The present state as a table."""
-        raise NotImplementedError
-
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
     def _write(self, event: str, more: dict[str, Any]) -> None:
-        """Write an event as a JSON line; a terminal shows the table in place of it."""
-        if self._live is None:
-            now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            line: dict[str, Any] = {"event": event, "time": now, "seconds": round(self._seconds, 3)} | more
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
-
-
-def _columns(counts: Counts) -> dict[str, str]:
-    return {COUNTS[name]: f"{number:,}" for name, number in asdict(counts).items()}
-
-
-def _measures(holdout: Mapping[str, Any] | None) -> dict[str, str]:
-    found = holdout or {}
-    return {name.replace("_", " "): f"{value:.4f}" for name, value in found.items() if isinstance(value, float)}
+        """Write an event as a JSON line."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"event": event, "time": now, "seconds": round(self._seconds, 3)} | more
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
 
 
 class RunnerDisplay(_Display):
-    """Shows a `runner.Runner`.
+    """Shows a `runner.Runner`. On a terminal `table` is drawn four times a second in place of JSON lines.
 
     JSON lines: one object for each commit of this run, and one at the end. `share` returns the share of the source that
     was read, in [0, 1]; None if that is unknown. `facts` are more rows for the table, such as the budget. `following`
     says what to do after the run.
     """
+
+    _live: Live | None = None
 
     def __init__(
         self,
@@ -140,6 +120,24 @@ class RunnerDisplay(_Display):
         self._state = "running"
         self._doubts: tuple[str, ...] = ()
         self._waits = ""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if sys.stdout.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self.table, console=Console(), refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _write(self, event: str, more: dict[str, Any]) -> None:
+        if self._live is None:
+            super()._write(event, more)
 
     def resumed(self, snapshot: Snapshot) -> None:
         """Before a run that resumes a job: its records are not of this run, and do not count for its speed."""
@@ -185,10 +183,14 @@ class RunnerDisplay(_Display):
 
         counts = self._progress.counts
         rows = {"state": f"{self._state}, {self._seconds:.0f} s", "records/s": f"{self._speed(counts):,.0f}"}
-        rows |= _columns(counts) | {"committed": f"{total(self._progress.committed):,}"}
+        rows |= {COUNTS[name]: f"{number:,}" for name, number in asdict(counts).items()}
+        rows["committed"] = f"{total(self._progress.committed):,}"
         if (share := self._share()) is not None:
             rows["done"] = f"{100 * share:.0f} %"
-        rows |= {f"holdout {name} (public)": value for name, value in _measures(self._holdout).items()} | self._facts
+        for name, value in (self._holdout or {}).items():
+            if isinstance(value, float):
+                rows[f"holdout {name.replace('_', ' ')} (public)"] = f"{value:.4f}"
+        rows |= self._facts
         rows |= {name.replace("validation", "validation (private)"): said for name, said in self._judged.items()}
         rows |= {"waiting": self._waits} if self._waits else {}
         if self._following and self._state == "done":
@@ -212,12 +214,7 @@ class WorkerDisplay(_Display, Observer):
 
     def __init__(self, lag: Lag) -> None:
         self._lag = lag
-        self._lags: dict[Shard, int] = {}
         self._counts: dict[Shard, Counts] = {}
-        self._fault = ""
-        self._notes: dict[str, str] = {}
-        self._stalls: dict[tuple[str, str], str] = {}
-        self._state = "waiting for the group"
 
     def conclusions(self) -> list[str]:
         """See `_Display.conclusions`; also whether many records of this worker's shards do not fit the schema."""
@@ -225,9 +222,7 @@ class WorkerDisplay(_Display, Observer):
         return super().conclusions() + ([] if bad is None else [f"warning: {bad}"])
 
     def committed(self, parts: dict[Shard, Part], seconds: float) -> None:
-        self._fault = ""
         lags = self._lag({shard: part.position for shard, part in parts.items()})
-        self._lags = {shard: lag for shard, lag in self._lags.items() if shard not in parts} | dict(lags)
         self._counts |= {shard: part.counts for shard, part in parts.items()}
         shards = {
             str(shard): asdict(part.counts) | {"position": part.position, "lag": lags.get(shard)}
@@ -236,72 +231,35 @@ class WorkerDisplay(_Display, Observer):
         self._write("commit", {"commit_seconds": round(seconds, 4), "shards": shards})
 
     def assigned(self, shards: dict[Shard, Counts]) -> None:
-        self._lags = {shard: lag for shard, lag in self._lags.items() if shard in shards}
-        if not self._counts:
-            self._fault = ""  # it may say that there was no shard
         self._counts = {shard: self._counts.get(shard, counts) for shard, counts in shards.items()}
-        self._state = "running" if shards else "waiting for the group"
         self._write("assigned", {"shards": sorted(map(str, shards))})
-
-    def watched(self, positions: dict[Shard, Position], stalls: Sequence[Stall]) -> None:
-        self._lags = dict(self._lag(positions))
 
     def on_stall(self, stall: Stall, *, ended: bool) -> None:
         said = {"shard": stall.where, "reason": stall.reason, "seconds": round(stall.seconds, 1)}
         if ended:
-            self._stalls.pop((stall.where, stall.reason), None)
             self._write("stall_end", said)
         else:
-            self._stalls[stall.where, stall.reason] = message = f"{stall.where} {stall.message}"
-            self._write("stall", said | {"message": message})
+            self._write("stall", said | {"message": f"{stall.where} {stall.message}"})
 
     def on_retry(self, kind: str, message: str) -> None:
-        self._fault = message
         self._write(kind, {"message": message})
 
     def metrics(self, port: int) -> None:
         """Before the run, if it serves Prometheus metrics on this `port` of loopback."""
-        url = f"http://127.0.0.1:{port}/metrics"
-        self._notes["metrics"] = url
-        self._write("metrics", {"url": url})
+        self._write("metrics", {"url": f"http://127.0.0.1:{port}/metrics"})
 
     def measured(self, snapshot: Snapshot, holdout: dict[str, Any] | None) -> None:
         """After a commit, if the model of all shards was measured on a public `holdout`; None without a holdout."""
         self.warning = (holdout or {}).get("warning")
         if holdout is not None:
-            self._notes["holdout, all shards"] = ", ".join(map(" ".join, _measures(holdout).items()))
             self._write("holdout", asdict(snapshot.counts) | {"holdout": holdout})
 
     def judged(self, quality: Quality | None) -> None:
         """See `_Display.judged`; here of the model of all shards."""
         super().judged(quality)
         if quality is not None:
-            self._notes["validation, all shards"] = quality.sentence()
             self._write("validation", quality.document())
-
-    def followed(self, estimator: Any) -> None:
-        """See `_Display.followed`; here of the model of all shards."""
-        super().followed(estimator)
-        if self.change is not None:
-            self._notes["change, all shards"] = self.change
 
     def finished(self, records: int, reason: str, doubts: Sequence[str] = ()) -> None:
         """At the end of the run, for this `reason`: how many `records` were committed, and `doubts` about the model."""
-        self._state = f"{reason}, {records:,} records"
-        self._notes |= {f"doubt {number}": doubt for number, doubt in enumerate(doubts, 1)}
         self._write("end", {"records": records, "reason": reason} | self._judged | _doubted(doubts))
-
-    def table(self) -> Table:
-        """One row for each shard."""
-        from rich.table import Table
-
-        title = f"{self._state}, {self._seconds:.0f} s"
-        faults = [self._fault] if self._fault else list(self._stalls.values())
-        table = Table("shard", box=None, title="; ".join((title, *faults[:3])))
-        table.caption = "\n".join(f"{name}: {note}" for name, note in self._notes.items()) or None
-        for column in (*COUNTS.values(), "lag"):
-            table.add_column(column, justify="right")
-        for shard, counts in sorted(self._counts.items()):
-            lag = self._lags.get(shard)
-            table.add_row(str(shard), *_columns(counts).values(), "unknown" if lag is None else f"{lag:,}")
-        return table

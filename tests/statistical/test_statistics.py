@@ -22,6 +22,7 @@ from tests.support.audit import lower_bound
 from tests.support.sizes import some
 
 RUNS = 12_000
+RUNS_OF_WINDOWS = 5_000
 BLOCKS = [
     (Cells(Levels(0, 3), Bins(2, (-1, 0, 1))), 0.5),
     (Values(All(), 2), 0.25),
@@ -209,8 +210,8 @@ def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.nd
     means = [vector(np.vstack([REST, record])) for record in (ONE, OTHER)]
     found = []
     for record in (ONE, OTHER):
-        runs = np.empty(RUNS)
-        for i in range(RUNS):
+        runs = np.empty(RUNS_OF_WINDOWS)
+        for i in range(RUNS_OF_WINDOWS):
             held.wipe()
             held.open(rng, 3)
             held.add(np.vstack([REST, record]), rng)
