@@ -16,17 +16,16 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field, ValidationError
 
 from streamdp.config.http import ReportsSourceConfig
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.data.records import Position, Shard
-from streamdp.errors import BudgetError, ConfigError, StreamDPError
+from streamdp.errors import StreamDPError
 from streamdp.service import documents
 from streamdp.service.jobs import Job
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
-from streamdp.service.requests import Route, allowed, job_for, no_such_job
+from streamdp.service.requests import Route, job_for, no_such_job
 from streamdp.store.report import SHARES, ledger_status
 from streamdp.store.snapshot import counts_sum
 from streamdp.store.store import Store
@@ -60,7 +59,6 @@ ASK_S = 5.0
 router = APIRouter(include_in_schema=False, route_class=Route)
 
 _people: WeakKeyDictionary[Job, tuple[float, list[dict[str, float]] | None]] = WeakKeyDictionary()
-_planning = asyncio.Semaphore(1)
 
 
 @lru_cache
@@ -199,33 +197,3 @@ def _unread(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int | 
     found = unread(source.servers, source.client_options(), positions, (source.topic,)).values()
     known = [lag for lag in found if lag is not None]
     return sum(known) if len(known) == len(found) else None
-
-
-class _Plan(BaseModel):
-    """What a plan is asked for."""
-
-    loss: str = Field(max_length=20)
-    d: int = Field(ge=1, le=50)
-    budget: str = Field(max_length=60)
-    error: float = Field(gt=0, le=1e6)
-
-
-@router.get("/page/plan")
-async def plan(request: Request) -> Response:
-    """How many records reach an error: `streamdp plan`. One plan at a time, because it computes for a while."""
-    from streamdp.optim.planner import plan_records
-
-    allowed(request, None, "read")
-    trouble, records = "", 0
-    async with _planning:
-        try:
-            asked = _Plan.model_validate(dict(request.query_params))
-            records = await asyncio.to_thread(plan_records, asked.loss, asked.d, asked.budget, asked.error)
-        except ValidationError as wrong:
-            first = wrong.errors(include_input=False)[0]
-            trouble = f"{first['loc'][0]}: {first['msg']}"
-        except (ConfigError, BudgetError, ArithmeticError) as problem:
-            trouble = str(problem)
-    if trouble:
-        raise ProblemError(422, "no-plan", trouble)
-    return documents.answer({"records": records})

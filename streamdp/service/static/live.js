@@ -228,15 +228,5 @@ at("access").addEventListener("submit", (event) => {
   sessionStorage.setItem("streamdp:token", at("token").value);
   start();
 });
-at("plan").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  at("planned").textContent = "Computing.";
-  try {
-    const { records } = await (await call(`/page/plan?${new URLSearchParams(new FormData(at("plan")))}`)).json();
-    at("planned").textContent = `${records.toLocaleString("en")} records. This is a lower limit: real runs take more.`;
-  } catch (error) {
-    at("planned").textContent = error.message;
-  }
-});
 dark.addEventListener("change", () => shown && charts({ about: shown.about, guarantee: shown.guarantee }, shown.rows));
 start();
