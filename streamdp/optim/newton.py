@@ -205,12 +205,12 @@ class Newton(Growing):
             return None
         units, hessian, expected = self._units, state.hessian(q), min(1.0, math.sqrt(2 / q))
         point = units.inward(self.state.point)
-        blocks, sigma = self._weighed(state, point), 1.0
+        blocks, sigma, uneven = self._weighed(state, point), 1.0, 1.0
         if isinstance(curvature.loss, Huber):
             hessian *= _inside(curvature.loss.c)
-            sigma = float(point[-1])
+            sigma, uneven = float(point[-1]), curvature.loss.c**2 / curvature.loss.kappa
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q * state.variance)
-        found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least)
+        found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least, uneven)
         if found is None:
             return None
         answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)

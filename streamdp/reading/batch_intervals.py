@@ -48,12 +48,13 @@ class StepEstimates(NamedTuple):
 
 
 def steps_of(
-    blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: float, least: int = BATCHES
+    blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: float, least: int = BATCHES, uneven: float = 1.0
 ) -> StepEstimates | None:
     """Return the answer with its covariance; None if intervals would not hold.
 
     `blocks` are those of `change`, of q parameters. `hessian` (q, q) is A, `floor` the size of the eigenvalues of its
-    noise, `expected` a usual phi, and `least` the fewest blocks.
+    noise, `expected` a usual phi, and `least` the fewest blocks. In no direction is the spread of gradients more than
+    `uneven` times that of all together, whatever the spread of residuals depends on.
     """
     q, end, in_batches = len(hessian), change.used(blocks), least > WINDOWS
     values = np.linalg.eigvalsh(hessian)
@@ -85,6 +86,6 @@ def steps_of(
     n += floor**2 / (2 * q) * float(np.sum((middle - answer) ** 2))  # what the noise of A adds
     if in_batches:
         inverse = np.linalg.inv(hessian - floor * np.eye(q))  # the least A that its noise allows
-    covariance = phi * s * inverse + n * inverse @ inverse
+    covariance = uneven * phi * s * inverse + n * inverse @ inverse
     freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error
     return StepEstimates(answer, covariance, np.full(q, freedom))

@@ -43,6 +43,21 @@ def learned(kind: Any, n: int, seed: int, shift: float = 0.3, **more: Any) -> An
     return model
 
 
+def test_intervals_hold_if_the_spread_of_residuals_depends_on_a_column() -> None:
+    """Of 20 draws; without the factor 16 of them are covered."""
+    covered = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, size=(20_000, 2))
+        y = np.clip(0.5 * X[:, 0] + (0.1 + 0.9 * X[:, 0] ** 2) * rng.normal(size=len(X)), -4, 4)
+        plan: dict[str, Any] = {"budget": "eps=8,delta=1e-6", "window": len(X), "seed": seed}
+        model = WindowedRegressor(features={"a": (-1, 1), "b": (-1, 1)}, target=(-4, 4), **plan)
+        model.learn_encoded(X, y)
+        low, high = model.interval()[0]
+        covered += low <= 0.5 <= high
+    assert covered >= 18
+
+
 @pytest.mark.parametrize(
     "kind", some([PanPrivateClassifier, PanPrivateRegressor, ShuffleClassifier, ShuffleRegressor], 0, 1)
 )
