@@ -117,7 +117,9 @@ def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
 
     Raises the errors of `subject_bytes`.
     """
-    if set(map(type, subjects)) == {str}:
+    if (kinds := set(map(type, subjects))) == {type(None)}:
+        return [None] * len(subjects)
+    if kinds == {str}:
         lines = "\n".join(["", *(texts := cast("Sequence[str]", subjects)), ""])
         if lines.isascii() and not (("." in lines or "+" in lines) and _float_line(lines)):
             return list(map(str.encode, texts))

@@ -84,7 +84,12 @@ class Gathering:
     def take(self, X: np.ndarray, y: np.ndarray, people: Sequence[bytes | None], taken: np.ndarray) -> None:
         """Take those of the records X (n, p), y (n,) of `people` that are in the release, `taken` (n,)."""
         rows = np.flatnonzero(taken)
-        self._store(X[rows], y[rows], self._users(list(map(people.__getitem__, rows.tolist()))))
+        if len(rows) == len(X):
+            self._store(X, y, self._users(people))
+        else:
+            X_taken, y_taken = X[rows], y[rows]
+            self._store(X_taken, y_taken, self._users(list(map(people.__getitem__, rows.tolist()))))
+            X_taken[:] = y_taken[:] = 0
         if self.read[0]:
             self.read += len(X)
         elif self._counts[0]:
@@ -94,6 +99,10 @@ class Gathering:
 
     def _users(self, people: Sequence[bytes | None]) -> np.ndarray:
         """The numbers (n,) of the users of records."""
+        if people.count(None) == len(people):
+            first = int(self._counts[1])
+            self._counts[1] += len(people)
+            return np.arange(first, first + len(people))
         known: dict[Any, int] = self._index
         users = np.fromiter(map(known.get, people, repeat(-1)), dtype=np.int64, count=len(people))
         for i in np.flatnonzero(users < 0).tolist():
@@ -123,7 +132,6 @@ class Gathering:
             end  # in this order no record gets the place of another user's, and all that are held are wiped
         )
         self.rows[begin:end, :-1], self.rows[begin:end, -1] = X, y
-        X[:] = y[:] = 0
 
     def close(self, held: np.ndarray | None = None) -> tuple[Records, Records]:
         """End the window; return the records of its users, and those of the users who are `held` out, a mask (n,).

@@ -129,6 +129,8 @@ class Release:
         `periods`: those of the records, if a cap renews. `charge`: None without a cap.
         """
         found = np.zeros(len(people), dtype=np.uint8)
+        if people.count(None) == len(people):
+            return found
         refused: set[tuple[bytes, int]] = set()
         left: Sequence[int] = range(len(people))
         while left:  # once, and once more for each period in which a person with several records was asked
