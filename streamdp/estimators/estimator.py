@@ -438,7 +438,7 @@ class Estimator(river_base.Estimator, Parameters):
             gate = None if ledger is None else ledger.gate(self._admission.spend, learner.open)
             fast = RecordLearner(features.packer, kernel, gate)
             if learner.open is not None:
-                fast.count(learner.seen, *learner.open_count)
+                fast.count(learner.seen, *learner.room_of_kernel())
             fast.watch(watched)
             learner.fast = fast
 

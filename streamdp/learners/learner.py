@@ -163,9 +163,11 @@ class Learner(ABC):
         """What learns one record as `learn` does, within a batch; None if there is no faster way."""
         return None
 
-    @property
-    def open_count(self) -> tuple[np.ndarray, int]:
-        """The count (1,) of the records of the open batch, which changes in place, and the number that ends it."""
+    def room_of_kernel(self) -> tuple[np.ndarray, int]:
+        """The count (1,) of the records of the open batch, which changes in place, and the number that ends it.
+
+        It ends the open batch as `end_full` does.
+        """
         assert self.open is not None
         return self.open.records, self.pending + self.end_full()
 

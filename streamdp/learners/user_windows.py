@@ -264,8 +264,7 @@ class Windows(Collector):
     def record_kernel(self) -> RowStore | None:
         return self.gathered.store() if self.pending else None
 
-    @property
-    def open_count(self) -> tuple[np.ndarray, int]:
+    def room_of_kernel(self) -> tuple[np.ndarray, int]:
         return self.gathered.read, self.gathered.window
 
     # -- releasing ---------------------------------------------------------------------------------------------------
