@@ -90,6 +90,8 @@ class CSVGrammar(Grammar):
         self.header = self._fields(line)
         names = [name.strip() for name in self.header]
         self.width = len(names)
+        if not self._columns and (other := _other_form(line)):
+            raise _bad_header(f"first line looks like {other}")
         absent = [c for c in self._columns if c not in names]
         twice = [c for c in self._columns if names.count(c) > 1]
         if absent or twice:
@@ -98,8 +100,8 @@ class CSVGrammar(Grammar):
             if len(absent) == len(self._columns):  # without a header this is a record, and no value of it is shown
                 usual = "; does the data begin with a line of column names?"
                 names = [name for name in names if name.lower() == absent[0].lower()]
-            if line.lstrip().startswith(("{", "[")):
-                usual = "; it looks like JSON, and not like a header: is source.type right?"
+            if other := _other_form(line):
+                usual = f"; it looks like {other}, and not like a header: is source.type right?"
             elif self.width == 1:
                 usual = f"; it is one column if cut at {self.delimiter!r}: is the delimiter right (source.delimiter)?"
             hint = (absent and suggestion(absent[0], names)) or usual
@@ -233,6 +235,12 @@ def _need_text(header: bytes, is_utf8: bool) -> None:
             f"the header is not UTF-8 text{', but UTF-16' * wide}; expected a line of column names: set "
             f"source.encoding: {'utf-16' if wide else 'cp1252'}, or convert the file"
         )
+
+
+def _other_form(line: str) -> str | None:
+    """What else than a header a first line looks like."""
+    first = line.lstrip()[:1]
+    return "JSON" if first in ("{", "[") else "HTML" if first == "<" else None
 
 
 def _bad_header(what: str) -> SourceError:

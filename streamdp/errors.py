@@ -66,6 +66,13 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real)
 
 
+def check_level(level: object) -> None:
+    """Raise `ConfigError` unless `level` is a confidence level, above 0 and below 1."""
+    if not is_number(level) or not 0 < level < 1:  # type: ignore[operator]
+        got = level if is_number(level) else type(level).__name__
+        raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {got}")
+
+
 def check_whole(name: str, value: object, least: int, most: int) -> None:
     """Raise `ConfigError` unless the `value` of the setting `name` is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:

@@ -64,6 +64,8 @@ def init(
         raise ConfigError("Missing argument: expected a data file, or --topic, and not both")
     if data in ("", "-"):
         raise ConfigError(f"{data!r}: expected a data file")
+    if data is not None and data.endswith((".yaml", ".yml")):
+        raise ConfigError(f"{data} is a job, expected data; `streamdp check {data}` says what the job lacks")
     if output != "-" and os.path.lexists(output):
         raise ConfigError(f"{output} exists already; choose another file with -o")
     source: str = "kafka" if data is None else file_type(data)

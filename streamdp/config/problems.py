@@ -14,6 +14,26 @@ BRANCHES = ("(bounds)", "(categories)", "(mapping)")
 """How pydantic names the forms of a declaration in the path to a problem."""
 
 
+_EXPECTED = {
+    "tuple_type": "two numbers, as [0, 100]",
+    "list_type": "a list, as [a, b]",
+    "dict_type": "a mapping, as {name: value}",
+    "string_type": "text: put quotes around it",
+    "string_too_short": "text that is not empty",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+}
+"""What to write in place of a value, by the type of pydantic's problem."""
+_FORMS = {
+    "^https": "an address without a login, as https://HOST/PATH",
+    "^postg": "an address, as postgresql://USER@HOST/DATABASE",
+    "^redis": "an address without a login, as redis://HOST:6379/0",
+    "^\\w+(\\": "a table, as TABLE or SCHEMA.TABLE",
+}
+"""The same for texts, by how their pattern begins."""
+
+
 class MisfitError(ValueError):
     """Two settings contradict each other. The error message names the top-level `key` and has this `message`."""
 
@@ -31,7 +51,7 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
     # A mistyped setting is unknown under its name, and missing under the right one.
     hints = [_hint(str(p["loc"][-1]), known) if p["type"] == "extra_forbidden" else "" for p in problems]
     problem, hint = next(((p, hint) for p, hint in zip(problems, hints, strict=True) if hint), (problems[0], ""))
-    place = tuple(step for step in problem["loc"] if step not in BRANCHES)
+    place = tuple(step for step in problem["loc"] if step not in BRANCHES and "[" not in str(step))
     if place[:1] == ("source",):
         place = place[:1] + place[2:]  # pydantic inserts the tag of the kind of source
     if place[:1] == ("publish",):
@@ -53,8 +73,9 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
             message = f"expected one of {', '.join(choices)}{suggestion(given, choices)}"
         case "dict_type" if place[-1:] == ("features",):
             message = "expected bounds or categories by name, as {age: [18, 100], city: [Lyon, Paris]}"
-        case _:
-            message = problem["msg"][:1].lower() + problem["msg"][1:]
+        case kind:
+            expected = _EXPECTED.get(kind) or _FORMS.get(str(problem.get("ctx", {}).get("pattern"))[:6])
+            message = f"expected {expected}" if expected else problem["msg"][:1].lower() + problem["msg"][1:]
     name = ".".join(str(step) for step in place)
     named = not name or message.startswith((f"{name}.", f"{name}:"))
     return place, message if named else f"{name}: {message}"

@@ -31,7 +31,7 @@ import numpy as np
 from streamdp.data.columns import scale_to_bounds
 from streamdp.data.late import pl
 from streamdp.data.records import NO_BYTE
-from streamdp.errors import SchemaError
+from streamdp.errors import SchemaError, suggestion
 
 CURVES = ("log", "asinh", "power")
 """The transforms of a number with bounds."""
@@ -181,8 +181,10 @@ def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequ
     `pieces` has the first column and the pieces of each feature that may be a factor.
     """
     listed = list(factors) if isinstance(factors, Sequence) and not isinstance(factors, str) else []
-    if not 2 <= len(set(listed)) == len(listed) or not all(factor in pieces for factor in listed):
-        raise SchemaError(f"{name!r}: expected product to name two or more other features that are no products")
+    unknown = [factor for factor in listed if factor not in pieces]
+    if unknown or not 2 <= len(set(listed)) == len(listed):
+        got = f", got {unknown[0]!r}{suggestion(str(unknown[0]), map(str, pieces))}" if unknown else ""
+        raise SchemaError(f"{name!r}: expected product to name two or more other features that are no products{got}")
     if math.prod(len(pieces[factor][1]) for factor in listed) > MOST_COLUMNS:
         raise SchemaError(f"{name!r}: expected a product of at most {MOST_COLUMNS} columns")
     found: list[tuple[tuple[int, ...], tuple[Piece, ...]]] = [((), ())]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.errors import ConfigError, NotAvailableError, is_number
+from streamdp.errors import ConfigError, NotAvailableError, check_level
 from streamdp.estimators.estimator import Estimator
 from streamdp.learners.batches import Batches
 from streamdp.learners.divided import GatheredPart
@@ -59,8 +59,7 @@ def settling(self: Estimator, level: float = 0.95) -> tuple[np.ndarray, np.ndarr
 
     Raises the errors of `interval`.
     """
-    if not is_number(level) or not 0 < level < 1:
-        raise ConfigError("level: expected a number above 0 and below 1, such as 0.95")
+    check_level(level)
     features, learner = self._need_features("interval"), self.learner
     assert isinstance(learner, Batches | Windows)
     learner.check_identified()

@@ -302,8 +302,10 @@ class Estimator(river_base.Estimator, Parameters):
         try:
             self.learner.begin(features.columns)
             if features.columns.private and not self.learner.finds_bounds():
-                found = "bounds: private: a window of Newton's steps finds them (trust: window, without a domain)"
-                raise ConfigError(f"{found}: declare public bounds for {type(self).__name__} with these parameters")
+                raise ConfigError(
+                    "bounds: private needs trust: window and no domain, because Newton's steps of a window find them: "
+                    f"declare public bounds for {type(self).__name__}"
+                )
             self.prediction = Prediction(features, self.learner, bool(self.intercept))
             if self.held_out is not None:
                 self.held_out.begin(self.learner, self.prediction, self.seed)

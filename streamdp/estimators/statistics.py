@@ -32,6 +32,7 @@ from streamdp.errors import (
     NotAvailableError,
     SchemaError,
     check_choice,
+    check_level,
     check_whole,
     is_number,
     suggestion,
@@ -743,8 +744,7 @@ def _of_bins(one: Declared, estimated: list[list[float]]) -> list[str | None]:
 
 def _deviations(level: Any) -> float:
     """How many deviations a confidence level is."""
-    if not (is_number(level) and 0 < level < 1):
-        raise ConfigError("level: expected a number above 0 and below 1")
+    check_level(level)
     return float(ndtri((1 + level) / 2))
 
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from streamdp.errors import ConfigError, NotAvailableError, is_number
+from streamdp.errors import NotAvailableError, check_level
 from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import follow, loops
 from streamdp.optim.losses import Logistic, Softmax, without_shift
@@ -30,8 +30,7 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     Gradients have the second moment C0^2/information, and the same in all d directions: exactly for the noise, and
     nearly for the rest. In original units a parameter is a sum of coordinates of theta, whose noises add up.
     """
-    if not is_number(level):
-        raise ConfigError(f"level: expected a number above 0 and below 1, got {type(level).__name__}")
+    check_level(level)
     seen = int(learner.seen[0])
     if learner.merged or seen < 2:
         raise NotAvailableError("interval: needs one pass over at least two records, and none after merged()")

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from streamdp.errors import ConfigError
+from streamdp.errors import check_level
 from streamdp.scaling.unit_table import SHORTEST
 
 SEGMENTS = 32
@@ -57,8 +57,7 @@ def path_intervals(
     Returns (d, 2) and (d,); the second is NaN too if there are too few segments, or if theta did not move. Raises
     `ConfigError` for a confidence level outside (0, 1).
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {level}")
+    check_level(level)
     d, left = segments.shape[1] - 1, -(-len(segments) // 8)
     limits, times = np.full((d, 2), np.nan), np.full(d, np.nan)
     paths, lengths, noises = segments[left:, :-1], segments[left:, -1], noises[left:]

@@ -56,7 +56,7 @@ _CHANGES = {
     "unknown_category": "declare its other values, or other: true",
     "unknown_class": "declare all its classes, written as in the data",
     "missing": "say what a gap means by missing: and schema.missing_values",
-    "not_a_number": "declare categories (a target: classes), or name its gaps in schema.missing_values",
+    "not_a_number": "declare categories (a target: classes), its gaps in schema.missing_values, or source.decimal",
     "not_finite": "say what a gap means by missing:",
     "not_a_date": "declare its format",
     "not_a_time": "declare its unit in schema.time",

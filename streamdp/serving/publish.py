@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from streamdp.config.definition import read_definition
-from streamdp.errors import NotAvailableError, StoreError
+from streamdp.errors import NotAvailableError, StoreError, check_level
 from streamdp.reading.doubts import rounded, unresolved
 from streamdp.serving.outlet import Note, Outlet
 from streamdp.serving.snapshots import Model, combined, restore
@@ -78,6 +78,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     Raises `ConfigError` for a level out of range, and `NotAvailableError` for statistics.
     """
     need_model(estimator)
+    check_level(level)
     interval: list[list[float]] | None = None
     records: list[float] = []
     # Some estimators have no intervals, and the others have none before some records.

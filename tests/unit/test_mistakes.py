@@ -251,7 +251,7 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
         {"job.yaml": changed(", classes: [false, true]", "")},
         "run job.yaml",
         3,
-        "'late': declare categories (a target: classes), or name its gaps",
+        "'late': declare categories (a target: classes), its gaps",
     ),
     "classes by other words": (
         {"job.yaml": changed("[false, true]", "[late, early]")},

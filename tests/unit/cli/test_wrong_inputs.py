@@ -1,4 +1,4 @@
-"""A hundred wrong inputs: each gets one sentence that says what is wrong, and no traceback and no value of a record."""
+"""More than 175 wrong inputs: each gets one sentence that says what is wrong, no traceback and no value of a record."""
 
 from __future__ import annotations
 
@@ -106,6 +106,52 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("features: {age", "subject: age\n  features: {age", 2, "distinct columns"),
     ("features: {age", "budget: wage2\n  features: {age", 3, "did you mean 'wage'?"),
     ("features: {age", "missing_values: NA\n  features: {age", 2, "missing_values"),
+    ("eps=1}", "eps=1, trust: noone}", 2, "expected one of nobody, process, window, shuffler"),
+    ("estimator: LDPASGDRegressor", "trust: windows", 2, "did you mean 'window'?"),
+    ("estimator: LDPASGDRegressor", "trust: window, window: 0", 2, "window: expected a whole number from 1"),
+    ("eps=1}", "eps=1}\ncap: 5", 2, "cap: expected eps=E"),
+    ("eps=1}", "eps=1}\ncap: eps=5 per week", 2, "expected a cap such as eps=8 per 30 days"),
+    ("eps=1}", "eps=1}\nexpected_records: many", 2, "expected_records: expected a whole number"),
+    ("eps=1}", "eps=1}\ncommit: {second: 5}", 2, "did you mean 'seconds'?"),
+    ("eps=1}", "eps=1}\nstore: 5", 2, "store: expected text"),
+    ("eps=1}", "eps=1}\nstore: mysql://x/y", 4, "expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE"),
+    ("eps=1}", "eps=1}\nstatistics: {m: {mean: wages}}", 2, "did you mean 'wage'?"),
+    ("eps=1}", "eps=1}\nstatistics: {m: {avg: wage}}", 2, "one of mean, sum, count"),
+    ("eps=1}", "eps=1}\nstatistics: {m: {quantile: 1.5, of: age}}", 2, "a number in (0, 1)"),
+    ("eps=1}", "eps=1}\nstatistics: [mean]", 2, "statistics: expected a mapping, as {name: value}"),
+    ("eps=1}", "eps=1}\nvalidation: true", 2, "validation: expected a mapping of settings"),
+    ("eps=1}", "eps=1}\nvalidation: {budget: 1}", 2, "validation.budget: expected eps=E"),
+    ("eps=1}", "eps=1}\npublish: {type: webhook, url: nowhere}", 2, "expected an address without a login, as https://"),
+    ("eps=1}", "eps=1}\npublish: {type: ftp}", 2, "expected one of file, postgresql, kafka, webhook"),
+    ("type: csv", "type: kafka", 2, "source.topic: missing setting"),
+    ("type: csv", "type: excel", 2, "source: expected one of csv"),
+    ("path: people.csv", "path: 5", 2, "expected the name of a file"),
+    ("path: people.csv", "path: people.csv, encoding: utf-9", 2, "expected a text encoding, such as latin-1"),
+    ("path: people.csv", "path: people.csv, decimal: ';'", 2, "source.decimal: expected one of"),
+    ("path: people.csv", "path: people.csv, decimal: ',', thousands: ','", 2, "differ"),
+    ("path: people.csv", "path: people.csv, compression: rar", 2, "compression: unknown setting"),
+    ("[0, 120]", "0-120", 2, "expected two numbers [low, high]"),
+    ("[0, 120]", "{bounds: private}", 2, "needs trust: window and no domain"),
+    ("[0, 120]", "{bounds: [0, 120], transform: exp}", 2, "schema.features.age.transform: expected one of log, asinh"),
+    ("[0, 120]", "{bounds: [0, 120], transform: log}", 2, "needs bounds above 0"),
+    ("[0, 120]", "{bounds: [0, 120], missing: mean}", 2, "expected one of drop, zero, typical, category"),
+    ("[0, 120]", "{bounds: [0, 120], knots: [200]}", 2, "expected knots between the bounds"),
+    ("[0, 120]", "{hash: 0}", 2, "expected the number of buckets, from 2"),
+    ("[Paris, Lyon]", "{hash: 32, categories: [Paris, Lyon]}", 2, "expected bounds, or one of categories"),
+    ("[Paris, Lyon]", "{category: [Paris, Lyon]}", 2, "did you mean 'categories'?"),
+    ("[Paris, Lyon]", "[Paris, Lyon], x: {product: [age, citi]}", 2, "got 'citi'; did you mean 'city'?"),
+    ("[Paris, Lyon]", "[Paris, Lyon], when: {part: weekday}", 2, "'when': expected bounds"),
+    (
+        "target: {column: wage, bounds: [0, 9000]}",
+        "target: wage",
+        2,
+        "expected a mapping of settings, as {column: ...}",
+    ),
+    ("bounds: [0, 9000]", "bounds: 9000", 2, "schema.target.bounds: expected two numbers, as [0, 100]"),
+    ("bounds: [0, 9000]", "bounds: [0, 9000], transform: log", 2, "transform: log needs bounds above 0"),
+    ("job: people", "job: 5", 2, "job: expected text: put quotes around it"),
+    ("job: people", "job: ''", 2, "job: expected text that is not empty"),
+    ("job: people", "job:\tpeople", 2, "indent by blanks"),
 ]
 
 FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the sentence says
@@ -127,6 +173,12 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
     ),
     (gzip.compress(DATA.encode(), mtime=0)[:60], 3, "ends in the middle of its gzip stream"),
     (DATA.encode().partition(b"\n")[0] + b"\n1,2\n3,4\n", 3, "too few fields"),
+    (b"PK\x03\x04" + b"x" * 200, 3, "is a zip file: unpack it first"),
+    (b"<html><body>not found</body></html>\n" * 3, 3, "it looks like HTML, and not like a header"),
+    (DATA.encode("utf-16"), 3, "set source.encoding: utf-16"),
+    (DATA.replace("\n", "\r").encode(), 3, "lines end in LF or CRLF, not in CR"),
+    (DATA.replace(SECRET, '"4711,25"').encode(), 3, "or source.decimal"),
+    ("\n".join(DATA.splitlines()[1:]).encode(), 3, "does the data begin with a line of column names?"),
 ]
 
 COMMANDS = [  # the arguments, the exit code, and what the sentence says
@@ -160,6 +212,36 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("statement pipe", 4, "is no regular file: expected the file of a store"),
     ("run deep.yaml", 2, "deep.yaml: not YAML text"),
     ("chekc job.yaml", 2, "No such command 'chekc'"),
+    ("predict", 2, "Missing argument"),
+    ("predict people.csv people.csv", 4, "expected a store, such as late.db, or its job"),
+    ("plan", 2, "expected a JOB.YAML, or --loss, --parameters and --budget"),
+    ("plan job.yaml", 2, "expected --records"),
+    ("plan job.yaml --loss huber", 2, "a job says all but --records"),
+    ("plan --loss hubr --parameters 3 --budget eps=1 --records 100", 2, "did you mean 'huber'?"),
+    ("plan --loss huber --parameters 3 --budget 1 --records 100", 2, "--budget: expected eps=E"),
+    ("plan --loss huber --parameters 3 --budget eps=1", 2, "expected either --error"),
+    ("ledger status nowhere.db", 4, "there is no such store"),
+    ("run job.yaml --set cap", 2, "expected KEY=VALUE, such as model.eta=0.1"),
+    ("run job.yaml --set model.budgte=eps=2", 2, "did you mean 'budget'?"),
+    ("run people.csv", 2, "`streamdp init people.csv` writes a job.yaml for it"),
+    ("run people.csv --target wage --feature age=0:9 --trust noone", 2, "expected one of nobody, process"),
+    (
+        "run people.csv --target wage --target-bounds 0-9 --feature age=0:9",
+        2,
+        "--target-bounds: expected two numbers as",
+    ),
+    ("run people.csv --target wage --feature age=0:9 --cap eps=1", 2, "needs schema.subject"),
+    ("run people.csv --target wage --feature age=0:9 --budget eps=1,delta=2", 2, "delta must be below 1"),
+    ("run people.csv --target city --feature age=0:9 --classes Paris", 2, "expected two or more classes as A,B"),
+    ("shuffle randomize job.yaml people.csv", 2, "expected a job with a source of type: shuffle"),
+    ("init people.csv -o job.yaml", 2, "exists already; choose another file with -o"),
+    ("init -o new.yaml people.csv --trust everybody", 2, "--trust: expected one of nobody"),
+    ("init -o new.yaml people.csv --target wage --subject wage", 2, "expected another column than --target"),
+    ("init -o new.yaml job.yaml", 2, "job.yaml is a job, expected data; `streamdp check job.yaml`"),
+    ("init -o new.yaml page.csv", 3, "first line looks like HTML; expected a line of column names"),
+    ("init -o new.yaml lines.csv", 3, "first line looks like JSON; expected a line of column names"),
+    ("serve nowhere.yaml", 2, "no such file or directory"),
+    ("help run", 2, "No such command 'help'"),
 ]
 
 
@@ -172,6 +254,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "empty_folder").mkdir()
     (tmp_path / "array.json").write_text(f'[{{"age": 23, "wage": {SECRET}}},\n {{"age": 54, "wage": 60}}]\n')
     (tmp_path / "deep.yaml").write_text("job: " + "[" * 1000)
+    (tmp_path / "page.csv").write_text("<html>\n" * 9)
+    (tmp_path / "lines.csv").write_text('{"age": 1}\n' * 9)
     os.mkfifo(tmp_path / "pipe")
     return tmp_path
 
@@ -220,8 +304,9 @@ def test_wrong_labels(folder: Path, quick: Quick, classes: str, said: str) -> No
     refused(quick, "run job.yaml", 3 if "column" in said else 2, said)
 
 
-def test_the_right_inputs_run_and_there_are_a_hundred_wrong_ones(folder: Path, quick: Quick) -> None:
-    assert len(JOBS) + len(FILES) + len(COMMANDS) > 100
+def test_the_right_inputs_run_and_there_are_175_wrong_ones(folder: Path, quick: Quick) -> None:
+    assert len(JOBS) + len(FILES) + len(COMMANDS) > 175
     for job in (JOB, CLASSES):
         (folder / "job.yaml").write_text(job.replace("job: people", f"job: p{len(job)}"))
         assert quick("run", "job.yaml")[0] == 0
+        refused(quick, f"weights p{len(job)}.db --level 2", 2, "level: expected a number above 0 and below 1")
