@@ -231,7 +231,7 @@ def test_flights_csv_refuses_months_that_do_not_exist(months: list[int], tmp_pat
 
 def test_flights_without_the_package_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'pip install "streamdp\[demo\]"'):
+    with pytest.raises(ImportError, match=r"pip install '.\[demo\]'"):
         datasets.flights()
 
 
