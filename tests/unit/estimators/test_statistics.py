@@ -187,7 +187,7 @@ def test_the_single_statistics_have_the_interface_of_river() -> None:
         assert low < flat(one.get())[0] < high
         assert one.clone().estimator.n_seen == 0
         assert type(one).__name__ in repr(one)
-        assert "epsilon = 1" in one.statement()
+        assert "(epsilon, delta) = (1, 1e-06)" in one.statement()
         assert "this statement covers these statistics alone" in one.statement()
     assert str(stats.Mean((0, 1), trust="nobody").estimator.record_budget) == "eps=1"
 
