@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: small matrices take ten times as long on busy cores
+
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
