@@ -37,6 +37,7 @@ from benchmarks.shared.pages import fill, table
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
+from streamdp.cli.settings import file_like
 from streamdp.config.job import JobConfig, make_config
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.privacy.entropy import LARGEST, Entropy
@@ -45,7 +46,8 @@ from streamdp.privacy.mechanisms import calibrated, mechanism_for
 from streamdp.privacy.mechanisms.base import randomize_rows
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Runner
-from streamdp.serving.publish import Publisher
+from streamdp.serving.predict_file import predict_file
+from streamdp.serving.publish import Publisher, committed
 from streamdp.store.store import Store
 
 README = Path(__file__).parent / "README.md"
@@ -236,6 +238,36 @@ def single_records() -> list[Row]:
     return compared(found)
 
 
+def people() -> list[Row]:
+    """Records with subjects, under a cap, beside those without; and records that join a window."""
+    pairs, found = records_of(2_000), {}
+    n, numbers = len(pairs), itertools.count()
+
+    def capped(model: Any, subject_of: Callable[[int], int]) -> Callable[[], None]:
+        def loop() -> None:
+            for i, (x, target) in enumerate(pairs):
+                model.learn_one(x, target, subject=subject_of(i))
+
+        return loop
+
+    for kind in (LDPASGDRegressor, PanPrivateRegressor, ShuffleRegressor):
+        plain = f"`learn_one`, {kind.__name__}"
+        found[plain] = Work(learning(kind(features=FEATURES), pairs), n)
+        for who, subject_of, goal in (
+            ("known people", lambda i: i, 1 / 2),
+            ("new people", lambda _: next(numbers), 1 / 3),
+        ):
+            model = kind(features=FEATURES, ledger=streamdp.Ledger("eps=1e6,delta=.5"))
+            found[f"{plain}, a cap, {who}"] = Work(capped(model, subject_of), n, plain, goal)
+    for d in (10, 50):
+        several, names = records_of(n, d), [f"x{j}" for j in range(d)]
+        river = f"`learn_one`, d = {d}, {LINEAR}"
+        found[river] = Work(learning(linear_model.LinearRegression(), several), n)
+        window = streamdp.WindowedRegressor(features=names, window=10**8)
+        found[f"`learn_one`, d = {d}, WindowedRegressor"] = Work(learning(window, several), n, river, 1.0)
+    return compared(found)
+
+
 def progressive() -> list[Row]:
     pairs, rival = records_of(5_000), f"`progressive_val_score`, {LINEAR}"
 
@@ -388,13 +420,20 @@ def write_file(path: Path, rows: int, *, people: bool = False) -> None:
         frame.write_parquet(path)
 
 
-def job(folder: Path, path: str, budget: str = "mu=1", cap: str | None = None, records: int = 10_000) -> JobConfig:
+def job(
+    folder: Path,
+    path: str,
+    budget: str = "mu=1",
+    cap: str | None = None,
+    records: int = 10_000,
+    trust: str | None = None,
+) -> JobConfig:
     schema: dict[str, Any] = {"features": {name: [-1, 1] for name in FEATURES}, "target": {"column": "y"}}
     settings: dict[str, Any] = {
         "job": "speed",
         "source": {"path": path, "type": Path(path).suffix[1:]},
         "schema": schema,
-        "model": {"estimator": "LDPASGDRegressor", "budget": budget},
+        "model": {"trust": trust} if trust else {"estimator": "LDPASGDRegressor", "budget": budget},
         "store": str(folder / "speed.db"),
         "commit": {"records": records, "seconds": 1000},
     }
@@ -432,6 +471,21 @@ def river_csv(path: Path) -> None:
         model.learn_one(x, y)
 
 
+def expression(path: str, read: Callable[[str], pl.DataFrame]) -> None:
+    """The same predictions by a linear expression, read and written as they are."""
+    terms = [pl.col(name) * weight for name, weight in zip(FEATURES, np.linspace(-1, 1, 10).tolist(), strict=True)]
+    frame = read(path).with_columns(prediction=pl.sum_horizontal(terms))
+    with open(os.devnull, "wb") as out:
+        (frame.write_csv if path.endswith("csv") else frame.write_parquet)(out)
+
+
+def predict(folder: Path, path: str) -> None:
+    """As the command does, by the model that was committed last."""
+    model = committed(str(folder / "speed.db"))
+    with open(os.devnull, "wb") as out:
+        predict_file(model, file_like(path, model.definition.written, ()), out)
+
+
 def from_files(folder: Path) -> list[Row]:
     found: dict[str, Work] = {}
     for ending, read in (("csv", pl.read_csv), ("parquet", pl.read_parquet)):
@@ -445,6 +499,18 @@ def from_files(folder: Path) -> list[Row]:
                 config = job(folder, str(path), cap="mu=10" if people else None, records=records)
                 name = f"{ending} to committed model, {what}, commits every {records:,}"
                 found[name] = Work(lambda config=config: run_job(config, FILE_ROWS), FILE_ROWS, rival, goal)  # type: ignore[misc]
+        plain, rival = str(folder / f"False.{ending}"), f"polars' read of this {ending} file, plain"
+        window = job(folder, plain, records=FILE_ROWS, trust="window")
+        name = f"{ending} to committed model, one window"
+        found[name] = Work(lambda window=window: run_job(window, FILE_ROWS), FILE_ROWS, rival, 0.25)  # type: ignore[misc]
+        rival = f"polars' expression, {ending} to {ending}"
+        found[rival] = Work(lambda plain=plain, read=read: expression(plain, read), FILE_ROWS)  # type: ignore[misc]
+        found[f"`streamdp predict`, {ending} to {ending}"] = Work(
+            lambda plain=plain: predict(folder, plain),  # type: ignore[misc]
+            FILE_ROWS,
+            rival,
+            0.5,
+        )
     found["River's `iter_csv` and LinearRegression, no commits"] = Work(
         lambda: river_csv(folder / "False.csv"), RIVER_ROWS
     )
@@ -597,6 +663,7 @@ def main() -> None:
         parts: dict[str, Callable[[], list[Row]]] = {
             "predict": single_predictions,
             "learn": single_records,
+            "people": people,
             "progressive": progressive,
             "arrays": in_arrays,
             "sizes": sizes,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from streamdp import Ledger, Store
 from streamdp.database.sqlite_connection import connect
@@ -35,12 +36,17 @@ def paged(cap: str) -> StoredLedger:
         LEDGER_FORMAT.create_tables(connection)
         create_ledger(connection)
     rows = PagedRows(connection, partial(store_errors, "the ledger"), parse_cap(cap))
-    return StoredLedger.over(rows, parse_cap(cap), bytes(32))
+    ledger = StoredLedger.over(rows, parse_cap(cap), bytes(32))
+    _rows[ledger] = rows
+    return ledger
+
+
+_rows: WeakKeyDictionary[StoredLedger, PagedRows] = WeakKeyDictionary()
 
 
 def commit(ledger: StoredLedger) -> None:
     """Write the pending spends of a `paged` ledger."""
-    connection = ledger._rows.open_connection()
+    connection = _rows[ledger].open_connection()
     with ledger.lock:
         with connection.begin():
             ledger.write_pending(connection)
