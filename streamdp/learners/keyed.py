@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from streamdp.data.records import NO_BYTE
 from streamdp.learners.cells import All, Thirds
@@ -116,7 +116,7 @@ def _exceeded(m: int, delta: float) -> float:
     def bound(a: float) -> float:
         return (-math.log(delta) - m * math.log1p(-(a**2))) / a
 
-    return bound(float(minimize_scalar(bound, bounds=(1e-3, 1 - 1e-9), method="bounded").x)) * (1 + 1e-9)
+    return bound(float(scipy.optimize.minimize_scalar(bound, bounds=(1e-3, 1 - 1e-9), method="bounded").x)) * (1 + 1e-9)
 
 
 def added(parts: list[Texts]) -> Texts:
