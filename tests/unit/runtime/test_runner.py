@@ -574,10 +574,10 @@ def test_a_second_interrupt_aborts_without_a_commit(tmp_path: Path) -> None:
 
 
 def test_it_runs_in_another_thread_and_stops_when_told(tmp_path: Path) -> None:
-    results = []
+    results: list[Counts] = []
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
-        runner = Runner(MemorySource(items(100), ["a", "b"]), model(store), store, commit_records=10)
-        runner._on_progress = lambda progress: runner.stop()
+        source = MemorySource(items(100), ["a", "b"])
+        runner = Runner(source, model(store), store, commit_records=10, on_progress=lambda progress: runner.stop())
         thread = threading.Thread(target=lambda: results.append(runner.run()))
         thread.start()
         thread.join(PATIENCE_S)
