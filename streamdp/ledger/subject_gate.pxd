@@ -8,7 +8,7 @@ from streamdp.optim.record_kernel cimport RecordGate
 
 
 cdef class SubjectGate(RecordGate):
-    cdef object _account, _begin, _lock, _release, _person, _rows, _index
+    cdef object _account, _begin, _acquire, _leave, _release, _person, _rows, _index
     cdef Cap _cap
     cdef double _terms[4]
     cdef double _before[ROW]

@@ -36,7 +36,8 @@ cdef class SubjectGate(RecordGate):
     """
 
     def __init__(self, account, lock, begin, cnp.ndarray terms not None, cap, release):
-        self._account, self._lock, self._begin, self._release = account, lock, begin, release
+        self._account, self._begin, self._release = account, begin, release
+        self._acquire, self._leave = lock.acquire, lock.release
         self._cap.kind, self._cap.most, self._cap.most_delta = cap
         if cnp.PyArray_DIM(terms, 0) != 4:
             raise TypeError("expected what a record adds to four sums")
@@ -78,7 +79,8 @@ cdef class SubjectGate(RecordGate):
         start = self._begin()
         start.update(person)
         memcpy(key, PyBytes_AS_STRING(start.digest()), 2 * sizeof(uint64_t))
-        with self._lock:
+        self._acquire()
+        try:
             cache = self._account.cache
             if getpid() != self._account.process:  # a fork, or closed
                 return False
@@ -92,6 +94,8 @@ cdef class SubjectGate(RecordGate):
                 cache.n = n + 1
             memcpy(self._before, self._row + ROW * self._slot, ROW * sizeof(double))
             admit_rows(&self._slot, 1, self._terms, 0, self._row, self._pending, &self._cap, 1, &admitted)
+        finally:
+            self._leave()
         if admitted and self._release is not None:
             self._person = person
             self._release.people[person] = 1
