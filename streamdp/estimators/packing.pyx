@@ -168,15 +168,6 @@ cdef class Packer:
         return True
 
 
-def cut_by(units, far):
-    """The ends (2, p) to which columns in their units are cut: so many scales from their centres.
-
-    `units`: the unit table. `far`: (p,), as for `Predictor`.
-    """
-    centre, scale = units[:-1, [CENTRE, SCALE]].T
-    return np.stack([centre - far * scale, centre + far * scale])
-
-
 cdef class Predictor:
     """Predicts by one vector, which may change in place: single records of a packer, and rows of its columns.
 
@@ -185,17 +176,15 @@ cdef class Predictor:
     columns, the number of blocks, and whether blocks have an intercept. `columns`: (2, p): the origin and the unit of
     columns, if theta is for numbers as they come, within their bounds; None if it is for columns in [-1, 1]. `units`:
     the unit table of the columns, if `probability` is to know the noise of theta. `ranges`: (2, p): the ends to which
-    columns are cut; None if they are not. Both may change in place. `far`: (p,) how many scales from its centre a column
-    is cut, by `units`; None: nowhere.
+    columns are cut; None if they are not. Both may change in place.
     """
 
     cdef Packer _packer
-    cdef object _theta, _columns, _units, _ranges, _scales
+    cdef object _theta, _columns, _units, _ranges
     cdef const double* _at
     cdef const double* _column
     cdef const double* _unit_table
     cdef const double* _end
-    cdef const double* _far
     cdef bint _raw, _intercept
     cdef Py_ssize_t _width, _outputs
 
@@ -209,7 +198,6 @@ cdef class Predictor:
         columns,
         units,
         ranges,
-        cnp.ndarray far=None,
     ):
         self._packer, self._theta, self._columns, self._units, self._ranges = packer, theta, columns, units, ranges
         self._width, self._outputs, self._raw, self._intercept = width, outputs, columns is not None, intercept
@@ -217,13 +205,11 @@ cdef class Predictor:
         self._column = NULL if columns is None else matrix(columns)
         self._unit_table = NULL if units is None else matrix(units)
         self._end = NULL if ranges is None else matrix(ranges)
-        self._scales, self._far = far, NULL if far is None or units is None or columns is None else vector(far)
         if (
             cnp.PyArray_DIM(theta, 0) < outputs * (width + intercept)
             or (packer is not None and self._packer._width != width)
             or (columns is not None and columns.shape != (2, width))
             or (ranges is not None and ranges.shape != (2, width))
-            or (far is not None and cnp.PyArray_DIM(far, 0) != width)
             or (units is not None and units.shape != (width + 1, TABLE))
         ):
             raise TypeError("the model and the record differ in their numbers of columns")
@@ -237,11 +223,6 @@ cdef class Predictor:
 
     cdef inline double _cut(self, Py_ssize_t j, double value) noexcept:
         """The value of a column, cut to its range."""
-        cdef const double* column
-        if self._far != NULL:
-            column = self._unit_table + j * TABLE
-            value = min(max(value, (column[SHIFT] - self._far[j]) / column[SLOPE]), (column[SHIFT] + self._far[j])
-                        / column[SLOPE])
         return value if self._end == NULL else min(max(value, self._end[j]), self._end[self._width + j])
 
     cdef bint _predict(self, x, double* row, double* totals) except -1:
@@ -289,7 +270,7 @@ cdef class Predictor:
                 return None
             if self._unit_table != NULL:
                 for j in range(p):
-                    inner = self._cut(j, row[j]) * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
+                    inner = row[j] * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
                     square += inner * inner
             return moderated(row[p], square, variance)
         finally:
@@ -315,8 +296,6 @@ cdef class Predictor:
                     if origin != NULL:
                         base[k] += slope[k * p + j] * origin[j]
                         slope[k * p + j] *= origin[p + j]
-            if self._far != NULL:
-                X = cut = np.clip(X, *cut_by(self._units, self._scales))
             if self._ranges is not None and np.isfinite(self._ranges).any():
                 X = cut = np.clip(X, *self._ranges)
             with np.errstate(over="ignore", invalid="ignore"):
@@ -352,8 +331,6 @@ cdef class Predictor:
                 square = self._intercept
                 for j in range(self._width):
                     inner = (entry(&rows, i, j) - table[j * TABLE + CENTRE]) / table[j * TABLE + SCALE]
-                    if self._far != NULL:
-                        inner = min(max(inner, -self._far[j]), self._far[j])
                     square += inner * inner
             out[1] = moderated(score[i], square, variance)
             out[0] = 1.0 - out[1]

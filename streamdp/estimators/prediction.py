@@ -34,9 +34,7 @@ class Prediction:
         point, original = learner.point
         if (predictor := self._latest) is None or not predictor.reads(point):
             columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
-            ranges = learner.ranges if learner.far is None else None
-            table = learner.unit_table
-            predictor = Predictor(features.packer, point, *self._shape, columns, table, ranges, learner.far)
+            predictor = Predictor(features.packer, point, *self._shape, columns, learner.unit_table, learner.ranges)
             if learner.stays:
                 self.predictor = predictor
             else:

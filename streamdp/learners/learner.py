@@ -249,11 +249,6 @@ class Learner(ABC):
         return None
 
     @property
-    def far(self) -> np.ndarray | None:
-        """How many scales of `unit_table` from its centre each column counts (p,), if `ranges` follow from that."""
-        return None
-
-    @property
     def stays(self) -> bool:
         """Whether the array that `point` returns, and `ranges`, only changes in place, until the state is replaced."""
         return False

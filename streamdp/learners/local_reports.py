@@ -36,7 +36,7 @@ from streamdp.scaling import pair_bits, schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import FIRST_SCALE, begin
 from streamdp.scaling.search import Question
-from streamdp.scaling.units import FAR, SCALINGS, Units, free_units, scaling_of
+from streamdp.scaling.units import SCALINGS, Units, free_units, scaling_of
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -279,21 +279,6 @@ class LocalReports(Learner):
     @property
     def unit_table(self) -> np.ndarray:
         return self.arrays.units.table
-
-    @property
-    def far(self) -> np.ndarray | None:
-        """See `Learner.far`: that of batches for numbers, if the target is a class."""
-        if self.columns is None or not (self.problem.classes and self.problem.intercept):
-            return None
-        return np.where(self.columns.numeric, FAR, np.inf)
-
-    @property
-    def ranges(self) -> np.ndarray | None:
-        """See `Learner.ranges`: released centres and scales, in which columns with a long tail say little."""
-        if (far := self.far) is None:
-            return None
-        centre, scale = self.noise_units()
-        return np.stack([centre - far * scale, centre + far * scale])
 
     @property
     def private(self) -> bool:
