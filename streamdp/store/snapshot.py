@@ -42,7 +42,9 @@ class Commit:
 class Part(NamedTuple):
     """What is committed of one shard."""
 
-    state: Mapping[str, Any]  # the model's state, as `state_codec` describes it
+    state: Mapping[
+        str, Any
+    ]  # the model's state, as `state_codec` describes it; empty: another shard of the worker has it
     position: Position  # the position after the last record that was learned, refused or unusable
     counts: Counts  # the shard's counts up to that position
     # where the dead letters up to that position end, as `DeadLetters.commit` returned it; None if it is unknown

@@ -7,8 +7,8 @@ Only what is committed may be shown. A crash rolls back to the last commit, so t
 spend is kept that something visible was learned from.
 
 A job that reads one stream has one shard, `WHOLE`. A job that reads a partitioned stream has one shard for each
-(topic, partition), and workers that share the store. Each claim of a shard takes the next epoch of that shard, and a
-commit under an older epoch is refused.
+(topic, partition), and workers that share the store; each keeps the state of its model in one of its shards. Each claim
+of a shard takes the next epoch of that shard, and a commit under an older epoch is refused.
 """
 
 from __future__ import annotations
