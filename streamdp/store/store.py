@@ -309,8 +309,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> dict[Shard, Snapshot]:
         """Commit `parts` of shards with the spends that belong to them, or nothing. They are on disk when this returns.
 
-        Spends belong to a part if no shard owns them, or its shard up to its last boundary (`Ledger.charging`,
-        `Ledger.end_part`). Returns what was committed, by shard. `within` is called in the transaction with the
+        Spends belong to a part if no shard owns them, or its shard up to its last boundary (`StoredLedger.charging`,
+        `StoredLedger.end_part`). Returns what was committed, by shard. `within` is called in the transaction with the
         connection and the largest number of these commits, to write what belongs to them.
 
         Raises `FencedError` if another worker has claimed a shard since, and `LedgerConflictError` if other workers or
