@@ -111,7 +111,7 @@ def statement(
     job: JobName = None,
     full: Annotated[bool, typer.Option("--full", help="With all notes: neighbours, caps, how it learns.")] = False,
 ) -> None:
-    """The privacy statement of the committed model: in short, or with --full all of it."""
+    """The privacy statement of the committed model: in short."""
     from streamdp.privacy.statement import brief
     from streamdp.serving.publish import committed
 

@@ -139,7 +139,8 @@ def test_it_learns_where_the_planned_steps_do_not(kind: str) -> None:
         for seed in range(2):
             make: Any = UserLevelLDPClassifier if kind == "classes" else UserLevelLDPRegressor
             loss = {"classes": "logistic", "numbers": "huber", "median": Quantile(tau=0.5)}[kind]
-            learner = make(loss, "eps=1,delta=1e-6", 4, features=["a", "b"], method=method, batch_size=batch, seed=seed)
+            more: Any = {"items_per_user": 4, "method": method, "batch_size": batch, "seed": seed}
+            learner = make(loss, "eps=1,delta=1e-6", features=["a", "b"], **more)
             learner.learn_encoded(X, y, subjects=subjects)
             found.append(float(np.linalg.norm(learner.theta[:2] - truth)))
         return float(np.mean(found))

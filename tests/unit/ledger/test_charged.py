@@ -35,7 +35,7 @@ def learn(one: Any, n: int, budget: float = 1.0, people: tuple[str, ...] = PEOPL
 
 def bound(said: str) -> float:
     """The most that a person was charged, by a statement; infinite if it has no bound."""
-    (line,) = (line for line in said.splitlines() if line.startswith("One person"))
+    (line,) = (line for line in said.splitlines() if "One person, several" in line)
     if "no cap" in line:
         return OPEN
     if total := re.search(r"their sum is eps=([\d.e+]+)", line):

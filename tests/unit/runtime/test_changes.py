@@ -59,7 +59,7 @@ def test_a_run_and_the_commands_say_when_the_stream_changed(tmp_path: Path, quic
     assert lines[-1]["change"] == said
     assert f"change:       {said}" in quick("status", "flip.db")[1]
     assert json.loads(quick("status", "flip.db", "--json")[1])["change"] == said
-    assert said in quick("statement", "flip.db")[1]
+    assert said in quick("statement", "flip.db", "--full")[1]
     assert json.loads((tmp_path / "model.json").read_text())["change"] == said
 
 
