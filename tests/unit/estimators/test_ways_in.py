@@ -13,6 +13,8 @@ from river import stream
 
 from streamdp import LDPASGDRegressor
 from streamdp.errors import SchemaError
+from streamdp.sklearn import PrivateRegressor
+from streamdp.stats import Statistics
 
 pa = pytest.importorskip("pyarrow", reason="tables of Arrow; `make test` installs it")
 SCHEMA = {"a": (-1, 1), "c": ["1", "2", "true", "x"]}
@@ -87,3 +89,20 @@ def test_features_may_be_named_by_numbers() -> None:
     assert kinds[0].predict_one({0: 0.1, 1: 0.4}) == kinds[1].predict_many(pd.DataFrame(X))[0]
     for other in kinds[1:]:
         np.testing.assert_array_equal(other.theta, kinds[0].theta)
+
+
+def test_lazy_frames_are_collected() -> None:
+    """They were refused as neither frame nor array."""
+    frame = pl.DataFrame({"a": [0.5, -0.25], "c": ["x", "1"], "y": [0.5, 0.25]})
+    eager, lazy = model(), model()
+    eager.learn_many(frame, frame["y"])
+    lazy.learn_many(frame.lazy(), frame.lazy().select("y").collect()["y"])
+    assert np.array_equal(eager.theta, lazy.theta)
+    assert lazy.predict_many(frame.lazy()).to_list() == eager.predict_many(frame).to_list()
+    learner = PrivateRegressor(features=SCHEMA, target=(0, 1), trust="nobody").fit(
+        frame.lazy(), frame.lazy().select("y")
+    )
+    assert learner.predict(frame.lazy()).shape == (2,)
+    means = Statistics({"m": {"mean": "a"}}, {"a": (-1, 1)})
+    means.learn_many(frame.lazy().select("a"))
+    assert means.n_seen == 2
