@@ -158,7 +158,9 @@ class Batch:
     def take(self, rows: np.ndarray | slice) -> Batch:
         """Return the batch with some `rows`, a mask (n,), indices or a slice, and with all of its dead letters."""
         subjects, budgets, timestamps, times = self.subjects, self.budgets, self.timestamps, self.times
-        if subjects is not None:
+        if subjects is not None and isinstance(rows, slice):
+            subjects = subjects[rows]
+        elif subjects is not None:
             subjects = [subjects[i] for i in np.arange(len(self))[rows].tolist()]
         return replace(
             self,

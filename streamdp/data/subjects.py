@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from hashlib import blake2b
 from itertools import repeat
-from operator import is_not
+from operator import add, is_not
 from typing import cast
 
 import numpy as np
@@ -146,12 +146,14 @@ def hash_people(
     present = np.fromiter(map(is_not, people, repeat(None)), dtype=np.bool_, count=len(people))
     # A copy spares the set-up. BLAKE2b compresses the block with the key at the first update, so for each subject anew.
     start = hash_start(key, 16 if periods is None else 12)
-    suffixes = repeat(b"") if periods is None else np.ascontiguousarray(periods, ">u4").view("V4").tolist()
+    suffixes = [] if periods is None else np.ascontiguousarray(periods, ">u4").view("V4").tolist()
+    texts = people if periods is None else map(add, (person or b"" for person in people), suffixes)
     digests = []
-    for person, suffix in zip(people, suffixes, strict=False):
+    for text in texts:
         one = start()
-        one.update((person or b"") + suffix)
-        digests.append(one.digest() + suffix)
+        one.update(text or b"")
+        digests.append(one.digest())
+    digests = digests if periods is None else list(map(add, digests, suffixes))
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, 2), present
 
 
