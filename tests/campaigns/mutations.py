@@ -150,6 +150,27 @@ MUTATIONS = [
         "tests/statistical/test_statistics.py",
     ),
     Mutation(
+        "sums by texts get no noise",
+        "streamdp/learners/keyed.py",
+        "sums += noise",
+        "noise += sums",
+        "tests/statistical/test_statistics.py",
+    ),
+    Mutation(
+        "texts of few records are shown",
+        "streamdp/learners/keyed.py",
+        "_exceeded(block.parts, delta) * self._scale",
+        "0.5 * _exceeded(block.parts, delta) * self._scale",
+        "tests/statistical/test_statistics.py",
+    ),
+    Mutation(
+        "a worker keeps what it learned of a shard that was taken away",
+        "streamdp/runtime/shard_table.py",
+        "self._home in gone or any(lane.pending for lane in gone.values())",
+        "self._home in gone",
+        "tests/unit/runtime/test_shard_table.py",
+    ),
+    Mutation(
         "the quantiles of a window spend twice their share",
         "streamdp/learners/ranks.py",
         "epsilon * share / (4 if several else 2)",
