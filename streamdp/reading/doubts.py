@@ -84,11 +84,10 @@ def of_model(model: Any, quality: Any) -> list[str]:
     They are shown wherever the model or its predictions are, without a full stop.
     """
     better = quality is not None and quality.verdict == "better"
-    clear = better or (model.learner.determined or 0.0) >= _CLEAR
     looseness, near = getattr(model, "looseness", None), getattr(model, "near_bound", None)
     found = [
         ON_BORDER if model.on_border else None,
-        None if clear and near is None else loose(looseness, near),
+        None if better else loose(looseness, near),
         None if better else too_few(model),
         unpooled(model.learner),
         None if quality is None or better else quality.sentence(),
