@@ -13,7 +13,7 @@ Proof: docs/proofs/pan_private.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from streamdp.estimators.batch_methods import BatchEstimator
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
@@ -22,10 +22,6 @@ from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.pan import PanBatches
 from streamdp.privacy.guarantees import Budget
-
-if TYPE_CHECKING:
-    pass
-
 
 _GUARANTEE = """
     Guarantee: each record has `budget`, against everyone who sees the state once at any moment and everything that is

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +27,6 @@ from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET
 from streamdp.windows.records import WindowUsers
 from streamdp.windows.task import Method
-
-if TYPE_CHECKING:
-    pass
-
 
 _GUARANTEE = """
     Guarantee: the release of each window has `budget`, for neighbours that differ in all records of one user in it

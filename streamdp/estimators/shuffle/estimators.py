@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,10 +32,6 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.shuffle import ShuffleBatches, cohort_of
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
-
-if TYPE_CHECKING:
-    pass
-
 
 _GUARANTEE = """
     Guarantee: each record has `budget`, against everyone who sees what the shuffler forwards and all that follows from
