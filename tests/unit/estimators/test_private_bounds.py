@@ -61,7 +61,7 @@ def test_a_window_of_few_people_waits_and_spends_nothing_on_it() -> None:
 
 @pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor, LDPASGDRegressor])
 def test_other_trusts_refuse_it_with_what_to_do(kind: Any) -> None:
-    with pytest.raises(ConfigError, match="bounds: private: a window of Newton's steps finds them"):
+    with pytest.raises(ConfigError, match="bounds: private needs trust: window and no domain, because"):
         kind(features=UNKNOWN, target=(-10, 10))
 
 
