@@ -25,6 +25,7 @@ from streamdp import datasets
 from streamdp.config.job import JobConfig, load_config
 from streamdp.data.records import Batch
 from streamdp.estimators.door import Trust, trust_of
+from streamdp.privacy.statement import brief
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress as JobProgress
 from streamdp.runtime.runner import Runner
@@ -186,7 +187,7 @@ def report(console: Console, result: Result) -> None:
     console.print(table)
     if (needed := unsettled(shown)) is not None:
         console.print(needed)
-    console.print(model.statement(), highlight=False)
+    console.print(brief(model.statement()), highlight=False)
     console.print(
         f"\n{total(counts):,} records in {result.seconds:.1f} s ({total(counts) / result.seconds:,.0f} a second): "
         f"{counts.learned:,} learned, {counts.refused:,} refused, {counts.dead_letters:,} dead letters (cancelled or "
@@ -252,7 +253,7 @@ def main() -> None:
     console.print(table_of(results))
     figure(OUTPUT / "error.png", results)
     console.print(f"\nThe errors over the stream: {OUTPUT.name}/error.png. What was committed:")
-    console.print(f"streamdp status {OUTPUT.name}/late.db, or weights, statement, predict.", highlight=False)
+    console.print(f"streamdp status {OUTPUT.name}/late.db, or weights, statement --full, predict.", highlight=False)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from streamdp import datasets
 from streamdp.cli.kafka_job import lags
 from streamdp.config.job import JobConfig, load_config
 from streamdp.data.records import Position, Shard
+from streamdp.privacy.statement import brief
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import weights
 from streamdp.store.store import Store
@@ -139,7 +140,7 @@ def main() -> None:
     for weight in weights(estimator):
         table.add_row(weight.name, f"{weight.value:+.3f}")
     console.print(table)
-    console.print(model.statement(), highlight=False)
+    console.print(brief(model.statement()), highlight=False)
     console.print(
         f"\n{total:,} of {rows:,} records counted in {seconds:.0f} s, the producer and the group's waiting included: "
         f"{counts.learned:,} learned, {counts.refused:,} refused over an aircraft's cap, {counts.dead_letters:,} dead "

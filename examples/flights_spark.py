@@ -18,6 +18,7 @@ from examples.flights import HERE, OUTPUT, constant
 from streamdp import datasets
 from streamdp.config.job import load_config
 from streamdp.errors import SourceError
+from streamdp.privacy.statement import brief
 from streamdp.serving.publish import committed, weights
 from streamdp.serving.snapshots import combined
 from streamdp.spark import learn_stream, predict
@@ -78,7 +79,7 @@ def main() -> None:
     for weight in weights(model.estimator):
         table.add_row(weight.name, f"{weight.value:+.3f}")
     console.print(table)
-    console.print(model.statement(), highlight=False)
+    console.print(brief(model.statement()), highlight=False)
     spark.stop()
     total = counts.learned + counts.refused + counts.dead_letters
     console.print(f"\n{total:,} of {rows:,} records counted in {seconds:.0f} s.")
