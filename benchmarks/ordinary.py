@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -457,7 +458,7 @@ def constant(case: Table, data: Data, held: Data) -> np.ndarray:
 
 
 def _cell(scores: Sequence[float]) -> str:
-    return f"{np.median(scores):.4g} ({max(scores):.4g})" if scores else "-"
+    return f"{median(scores):.4g} ({max(scores):.4g})" if scores else "-"
 
 
 Scores = dict[str, list[float]]
@@ -496,7 +497,6 @@ def goals(found: Mapping[str, list[Scores]], trust: str) -> list[str]:
     def best(row: Scores, of: Callable[[list[float]], float]) -> float:
         return min(of(row[peer]) for peer in PEERS if row[peer])
 
-    median: Callable[[list[float]], float] = lambda one: float(np.median(one))  # noqa: E731
     all_rows = [row for of_one in found.values() for row in of_one]
     checks: list[Callable[[Scores], bool]] = [
         lambda row: median(row[trust]) <= 1.03 * best(row, median),

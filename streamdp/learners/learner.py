@@ -308,9 +308,9 @@ class Learner(ABC):
     @property
     def least_records(self) -> int | None:
         """With fewer records a model is about as good as a constant; None before the first, and if it is not known."""
-        if self.batch_steps is None or not self.seen[0] or (least := self.batch_steps.least) is None:
+        if (steps := self.batch_steps) is None or not self.seen[0] or (least := steps.least) is None:
             return None
-        return math.ceil(least * self.batch_steps.flatness)
+        return math.ceil(least * steps.flatness)
 
     @property
     def n_informing(self) -> int:
@@ -320,17 +320,17 @@ class Learner(ABC):
     @property
     def determined(self) -> float | None:
         """Which part of what columns may say noise does not hide, as far as was released; None: not known."""
-        return None if self.batch_steps is None else self.batch_steps.determined
+        return None if (steps := self.batch_steps) is None else steps.determined
 
     @property
     def n_changes(self) -> int:
         """How many changes of the stream were noticed in what was released, which spends nothing; 0: not looked for."""
-        return 0 if self.batch_steps is None else self.batch_steps.changes
+        return 0 if (steps := self.batch_steps) is None else steps.changes
 
     @property
     def renewals(self) -> int:
         """How often it dropped what it had learned before: at each change, at a large one several times on its way."""
-        return self.n_changes if self.batch_steps is None else self.batch_steps.renewals
+        return self.n_changes if (steps := self.batch_steps) is None else steps.renewals
 
     @property
     def last_change(self) -> int | None:
@@ -338,7 +338,7 @@ class Learner(ABC):
 
         It is not known for windows, and if shards were merged.
         """
-        return None if self.batch_steps is None else self.batch_steps.last_change
+        return None if (steps := self.batch_steps) is None else steps.last_change
 
     def noise_variance(self) -> float:
         """The variance by noise of a coordinate of `point`, for `moderation`; 0 if it is not known."""
@@ -375,7 +375,7 @@ class Learner(ABC):
     @property
     def latest(self) -> float:
         """The share of all that it learned from which counts, because it came after the last change that it noticed."""
-        return 1.0 if self.batch_steps is None else self.batch_steps.latest
+        return 1.0 if (steps := self.batch_steps) is None else steps.latest
 
     def keep_latest(self, share: float) -> None:
         """Let about this share of all that it learned from count, the latest: learners of others noticed a change."""
