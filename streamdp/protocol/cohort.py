@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ import numpy as np
 from streamdp.data.records import Source
 from streamdp.errors import ConfigError, NotAvailableError, SourceError
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.devices import Announcements, Notes, write_file
-from streamdp.protocol.logs import LogReader, LogWriter, Tell, silent
+from streamdp.protocol.devices import SimulatedPeople, write_file
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, place_text, read_key
 
 _POLL_S = 0.2
@@ -81,7 +80,7 @@ class CohortDevice:
 
 
 @dataclass(eq=False, repr=False)
-class CohortSimulator:
+class CohortSimulator(SimulatedPeople):
     """Acts as the devices of all people in a source: each answers once in every round.
 
     It holds all records in memory. The source has one record for each person. `notes` say which rounds these people
@@ -91,18 +90,10 @@ class CohortSimulator:
     are more people than the cohort has, and `SourceError` if there are others than in the rounds before.
     """
 
-    agreement: Agreement
-    source: Source
-    points: LogReader
-    messages: LogWriter
-    notes: Notes
-    _: KW_ONLY
-    tell: Tell = silent
-
     def __post_init__(self) -> None:
         self._outbox = Path(f"{self.notes.path}.messages")
         self._read(self.source)
-        self._announced = Announcements(self.agreement, self.points, self.tell)
+        super().__post_init__()
 
     def _read(self, source: Source) -> None:
         """Read all records."""

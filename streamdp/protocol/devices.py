@@ -164,12 +164,8 @@ class Announcements:
 
 
 @dataclass(eq=False, repr=False)
-class DeviceSimulator:
-    """Acts as the devices of all people in a source: each record waits for a batch and answers once.
-
-    `per_batch` of these people answer in one batch; None: as many as the batch takes. If the source has budgets of
-    records, a record declines that allows less than it spends if no more people answer than the agreement demands.
-    """
+class SimulatedPeople:
+    """What acts as the devices of all people in a source: what it reads and writes. `notes` say what was answered."""
 
     agreement: Agreement
     source: Source
@@ -177,11 +173,25 @@ class DeviceSimulator:
     messages: LogWriter
     notes: Notes
     _: KW_ONLY
-    per_batch: int | None = None
     tell: Tell = silent
 
     def __post_init__(self) -> None:
         self._announced = Announcements(self.agreement, self.points, self.tell)
+
+
+@dataclass(eq=False, repr=False)
+class DeviceSimulator(SimulatedPeople):
+    """Acts as the devices of all people in a source: each record waits for a batch and answers once.
+
+    `per_batch` of these people answer in one batch; None: as many as the batch takes. If the source has budgets of
+    records, a record declines that allows less than it spends if no more people answer than the agreement demands.
+    """
+
+    _: KW_ONLY
+    per_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.notes.position is not None and self.notes.position != self.source.position:
             self.source.seek(self.notes.position)
 
