@@ -63,6 +63,8 @@ class ModelConfig(Settings):
     - `budget`: what a record may spend. Default: `eps=1`. If the estimator needs a delta, and none is given, it is
       1e-8, or below 1 / n if the job declares `expected_records`.
     - `share`: with `statistics` beside the model, its share of the budget relative to theirs; default 1.
+    - `every`, `zone`: with `statistics`, the length of windows of time, such as `1 day`, and the time zone of their
+      days, such as `Europe/Berlin`; default UTC.
     - `seed`: for tests only: a model with a seed is not private. A job with a seed is refused unless the environment
       has `STREAMDP_TEST_SEEDS=1`.
     - `cohort`: `{people: n, rounds: T}`, with a source of type: shuffle: the same n people answer in each of T rounds.
@@ -85,6 +87,7 @@ class ModelConfig(Settings):
     horizon: int | None = None
     batch_size: int | None = None
     every: str | None = None
+    zone: str | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
     change: Literal["follow", "ignore"] | None = None

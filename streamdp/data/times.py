@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
 from streamdp.data.columns import Faults, blank
 from streamdp.data.late import pl
 from streamdp.data.notation import Notation, written
-from streamdp.errors import SchemaError
+from streamdp.errors import ConfigError, SchemaError
 
 UNITS = {"iso": 0.0, "seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6}
 """Text in ISO 8601, or numbers since 1970 (UTC), with how many of them are a second."""
@@ -18,7 +21,55 @@ UNITS = {"iso": 0.0, "seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6}
 YEAR_10000 = 253_402_300_800.0
 """Its first second since 1970 (UTC). Such a time has no text in ISO 8601."""
 
+ZONE = "UTC"
+"""The zone of windows of time, if no other is declared."""
+
 _OFFSET = r"[+-][0-9]{2}(:?[0-9]{2})?$"
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Windows of `length` seconds on the clock of a time zone, counted from 1970.
+
+    A window of a day lasts 23 or 25 hours when the clock of the zone is changed, and an hour that comes twice is in one
+    window. Raises `ConfigError` for an unknown zone.
+    """
+
+    length: int
+    zone: str = ZONE
+
+    def __post_init__(self) -> None:
+        try:
+            _offset(self.zone, 0)
+        except (ValueError, TypeError, OSError, ZoneInfoNotFoundError):
+            need = (
+                "the name of a time zone, such as Europe/Berlin (the package tzdata has them, if the system has none)"
+            )
+            raise ConfigError(f"zone: expected {need}") from None
+
+    def numbers(self, times: np.ndarray) -> np.ndarray:
+        """Return the windows (n,) int64 of times (n,), in seconds since 1970 (UTC)."""
+        if self.zone != ZONE:
+            minutes, places = np.unique(times // 60, return_inverse=True)
+            times = times + np.array([_offset(self.zone, minute) for minute in minutes.tolist()])[places]
+        found: np.ndarray = np.floor_divide(times, self.length).astype(np.int64)
+        return found
+
+    def start(self, window: int) -> str:
+        """Return the beginning of a window in ISO 8601, with the offset of the zone at that moment."""
+        clock = datetime(1970, 1, 1, tzinfo=_clock(self.zone)) + timedelta(seconds=window * self.length)
+        return clock.isoformat().replace("+00:00", "Z")
+
+
+def _clock(zone: str) -> tzinfo:
+    return UTC if zone == ZONE else ZoneInfo(zone)
+
+
+@lru_cache(1 << 16)
+def _offset(zone: str, minute: float) -> float:
+    """How many seconds the clock of a zone is before UTC in a minute since 1970."""
+    offset = datetime.fromtimestamp(60 * minute, _clock(zone)).utcoffset()
+    return 0.0 if offset is None else offset.total_seconds()
 
 
 def present() -> float:

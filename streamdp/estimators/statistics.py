@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -24,7 +23,7 @@ from scipy.special import ndtri
 
 from streamdp.data.columns import scale_to_bounds
 from streamdp.data.floats import floats
-from streamdp.data.times import YEAR_10000, present
+from streamdp.data.times import YEAR_10000, ZONE, Calendar, present
 from streamdp.data.transforms import CURVES
 from streamdp.errors import (
     BudgetError,
@@ -228,14 +227,18 @@ def _unknown(kind: str) -> ConfigError:
     return ConfigError(f"{kind}: no statistic of this kind is known here")
 
 
-def _length(every: Any) -> int:
+def _calendar(every: Any, zone: Any) -> Calendar | None:
+    if every is None:
+        if zone is not None:
+            raise ConfigError("zone: expected every beside it, the length of the windows of time")
+        return None
     try:
         seconds = whole_seconds(every)
     except BudgetError:
         seconds = 0
     if seconds < 1:
         raise ConfigError(f"every: expected a length such as 1 day or 2 hours, got {every!r}")
-    return seconds
+    return Calendar(seconds, ZONE if zone is None else zone)
 
 
 def _levels(name: str, given: Any) -> tuple[float, ...]:
@@ -286,6 +289,9 @@ _TEXTS = {
         The length of windows of time, such as "1 day" or "2 hours": one estimate for each window, of its own records. A
         record's time is the y of `learn_one`, in seconds since 1970 (UTC); None: now. The latest 400 are kept.
         None: one estimate of all records.""",
+    "zone": """
+        The time zone of those windows, such as "Europe/Berlin": a day begins at midnight there, and lasts 23 or 25
+        hours when the clock is changed. None: UTC.""",
     "batch_size": """
         The records of each batch; None: they grow with the stream, from 1,000 on. With trust="window" those of a
         window; None: 2^20. `close_batch` ends either before. Not for trust="nobody".""",
@@ -326,6 +332,7 @@ class Statistics(Estimator):
         seed: int | None = None,
         batch_size: int | None = None,
         every: str | None = None,
+        zone: str | None = None,
     ) -> None:
         arguments = locals()
         check_choice("trust", trust, get_args(Trust))
@@ -355,7 +362,7 @@ class Statistics(Estimator):
                 'expected trust="nobody" or "window", because the domain is open; or the count of declared categories'
             )
             raise ConfigError(f"heavy_hitters: {need}")
-        self._length = None if every is None else _length(every)
+        self._calendar = _calendar(every, zone)
         for name, value in arguments.items():
             if name != "self":
                 setattr(self, name, value)
@@ -371,7 +378,7 @@ class Statistics(Estimator):
 
     def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
         make = partial(self._make_window, problem, budget, rng)
-        return make() if self._length is None else Series(problem, budget, rng, make, self._length)
+        return make() if self._calendar is None else Series(problem, budget, rng, make, self._calendar)
 
     def _make_window(self, problem: LinearProblem, budget: Budget, rng: Any) -> Sums | Drawn:
         whole = math.fsum(one.share for one in self.declared)
@@ -447,7 +454,7 @@ class Statistics(Estimator):
         return False
 
     def _encode_target(self, y: Any) -> float:
-        if self._length is None:
+        if self._calendar is None:
             return 0.0
         if y is None:
             return present()
@@ -461,10 +468,10 @@ class Statistics(Estimator):
 
     def _learned_targets(self, y: np.ndarray) -> np.ndarray:
         """The times of rows; NaN, for a record without a time: now."""
-        return np.zeros(y.shape) if self._length is None else np.where(np.isnan(y), present(), y)
+        return np.zeros(y.shape) if self._calendar is None else np.where(np.isnan(y), present(), y)
 
     def _check_targets(self, y: np.ndarray) -> None:
-        if self._length is None:
+        if self._calendar is None:
             return
         if np.any(y < 0):
             raise SchemaError("y: expected seconds since 1970 (UTC), got a time before it: leave such records out")
@@ -472,8 +479,9 @@ class Statistics(Estimator):
             unit = "for milliseconds, divide them by 1,000"
             raise SchemaError(f"y: expected seconds since 1970 (UTC), got a time beyond the year 9999; {unit}")
         # Twice what a job allows, so that a clock that is set back after it read a record stops no job.
-        if np.any(y > present() + 2 * furthest(self._length)):
-            expected = f"y: expected times at most {in_units(int(2 * furthest(self._length)))} after the present"
+        ahead = 2 * furthest(self._calendar.length)
+        if np.any(y > present() + ahead):
+            expected = f"y: expected times at most {in_units(int(ahead))} after the present"
             raise SchemaError(f"{expected}, because the window of the present must stay among the {KEPT} latest")
 
     def _check_rows(self, X: np.ndarray, y: np.ndarray) -> None:
@@ -566,14 +574,13 @@ class Statistics(Estimator):
             start: {one.name: shaped(one, self._estimated(one, z, learner)) for one in self._with_texts(learner)}
             for start, learner in self._windows().items()
         }
-        return found if self._length is not None else found[None]
+        return found if self._calendar is not None else found[None]
 
     def _windows(self) -> dict[str | None, Learner]:
         """The learners by the beginning of their window; None without windows."""
-        if not isinstance(self.learner, Series):
+        if not isinstance(self.learner, Series) or self._calendar is None:
             return {None: self.learner}
-        starts = {window: datetime.fromtimestamp(window * (self._length or 0), UTC) for window in self.learner.windows}
-        return {f"{starts[window]:%Y-%m-%dT%H:%M:%SZ}": one for window, one in self.learner.windows.items()}
+        return {self._calendar.start(window): one for window, one in self.learner.windows.items()}
 
     @property
     def estimated(self) -> Statistics:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.data.floats import finite_array
-from streamdp.data.times import present
+from streamdp.data.times import ZONE, Calendar, present
 from streamdp.errors import ConfigError
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.learner import NEIGHBOURS, Learner
@@ -41,17 +41,17 @@ def furthest(length: int) -> float:
 class Series(Learner):
     """Learners of one kind by window, with words of an `rng`.
 
-    `make`: makes the learner of a window. `length`: the length of a window, in seconds, from 1970 (UTC).
+    `make`: makes the learner of a window. `calendar`: which window a time is in.
     """
 
     dated = True
     neighbours = NEIGHBOURS.replace("the subject and the budget", "the subject, the budget and the window of time")
 
     def __init__(
-        self, problem: LinearProblem, budget: Budget, rng: Any, make: Callable[[], Sums | Drawn], length: int
+        self, problem: LinearProblem, budget: Budget, rng: Any, make: Callable[[], Sums | Drawn], calendar: Calendar
     ) -> None:
         super().__init__(problem, budget, rng)
-        self._make, self._length, self._any = make, length, make()
+        self._make, self._calendar, self._any = make, calendar, make()
         self.windows: dict[int, Sums | Drawn] = {}
         """The learners, by the number of the window."""
         self.open = None if self._any.open is None else Release(budget)
@@ -82,7 +82,7 @@ class Series(Learner):
     @property
     def _begun(self) -> int:
         """The window of the present."""
-        return int(present() // self._length)
+        return int(self._calendar.numbers(np.array([present()]))[0])
 
     def _latest(self, begun: int) -> int | None:
         """The latest window up to one that has `begun`: the times of those after it are somebody's word."""
@@ -97,14 +97,14 @@ class Series(Learner):
 
     def keeps(self, y: np.ndarray) -> np.ndarray | None:
         """See `Learner.keeps`: those of the latest `KEPT` windows, with theirs."""
-        windows = self._numbers(y)
+        windows = self._calendar.numbers(y)
         latest = sorted({*self.windows, *windows.tolist()})[-KEPT:]
         kept: np.ndarray = windows >= latest[0]
         return None if kept.all() else kept
 
     def come_to(self, y: np.ndarray) -> int:
         """See `Learner.come_to`: a later window ends all batches, and the rows before the next one are taken."""
-        windows, begun = self._numbers(y), self._begun
+        windows, begun = self._calendar.numbers(y), self._begun
         latest = self._latest(begun)
         if latest is None:
             latest = int(windows[0])
@@ -116,11 +116,6 @@ class Series(Learner):
         later = np.flatnonzero((windows[:room] > latest) & (windows[:room] <= begun))
         return int(later[0]) if len(later) else room
 
-    def _numbers(self, y: np.ndarray) -> np.ndarray:
-        """The windows (n,) of times."""
-        windows: np.ndarray = np.floor_divide(y, self._length).astype(np.int64)
-        return windows
-
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         """See `Learner.learn`: y has the times of the rows, in seconds since 1970 (UTC)."""
         while len(X):
@@ -128,7 +123,7 @@ class Series(Learner):
             self.seen[0] += taken  # before they are learned: an interruption may lose records, but never a count
             if self.open is not None:
                 self.open.taken += taken
-            windows = self._numbers(y[:taken])
+            windows = self._calendar.numbers(y[:taken])
             for window in np.unique(windows).tolist():
                 rows = windows == window
                 self.at(window).learn(X[:taken][rows], y[:taken][rows], budget, None)
@@ -180,7 +175,8 @@ class Series(Learner):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
-        return self._any.model() | {"window": self._length}
+        zone = {} if self._calendar.zone == ZONE else {"zone": self._calendar.zone}
+        return self._any.model() | {"window": self._calendar.length} | zone
 
     def learned(self) -> dict[str, Any]:
         state: dict[str, Any] = {

@@ -266,6 +266,23 @@ def test_a_job_has_a_series_by_day(folder: Path, quick: Quick) -> None:
         load_config(folder / "job.yaml")
 
 
+def test_a_job_has_days_of_a_declared_zone(folder: Path, quick: Quick) -> None:
+    """From 22:00 UTC on it is the next day in Berlin, in summer."""
+    lines = (folder / "people.csv").read_text().splitlines()
+    at = [f"2026-07-0{day}T{clock}:00Z" for day in (1, 2) for clock in ("21:45", "22:15")]
+    rows = [f"{row},{at[i % 4]}" for i, row in enumerate(lines[1:2001])]
+    (folder / "people.csv").write_text("\n".join([f"{lines[0]},at", *rows]) + "\n")
+    text = JOB.replace("south]}\n", "south]}\n  time: {column: at, unit: iso}\n")
+    zoned = text.replace("eps=1", "eps=1, every: 1 day, zone: Europe/Berlin")
+    (folder / "job.yaml").write_text(zoned)
+    quick("run", "job.yaml")
+    found = json.loads(quick.output("stats", "charges.db", "--json"))
+    assert sorted({row["window"] for row in found}) == [f"2026-07-0{day}T00:00:00+02:00" for day in (1, 2, 3)]
+    (folder / "job.yaml").write_text(zoned.replace("Europe/Berlin", "Berlin"))
+    with pytest.raises(ConfigError, match="such as Europe/Berlin"):
+        load_config(folder / "job.yaml")
+
+
 @pytest.mark.parametrize("beside", some([False, True], 1))
 def test_a_mean_of_values_that_are_all_clipped_is_doubted_wherever_it_is_shown(
     folder: Path, quick: Quick, beside: bool

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
+from datetime import UTC, datetime
 from itertools import pairwise, permutations
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ import streamdp
 from streamdp import GaussianDP, PureDP, parse_budget, stats
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.config.trust import completed
+from streamdp.data.times import Calendar
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.estimators import Statistics
 from streamdp.learners import ranks
@@ -462,6 +465,58 @@ def test_a_person_in_two_days_spends_twice() -> None:
         for day in (1, 1, 2, 3):  # eps = 4 each
             model.learn_one({"charge": 1, "region": "north", "age": 20}, day * DAY, subject="anna")
         assert (model.n_seen, model.n_refused, model.n_left_out) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("trust", ALL)
+@pytest.mark.parametrize(
+    ("sunday", "hours", "starts"),
+    [
+        ("2026-03-29", 23, ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]),
+        ("2025-10-26", 25, ["2025-10-26T00:00:00+02:00", "2025-10-27T00:00:00+01:00"]),
+    ],
+)
+def test_a_day_of_a_zone_has_the_hours_of_its_clock(
+    trust: str, sunday: str, hours: int, starts: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record each half hour from midnight on: those of the Sunday, and one of the next day."""
+    midnight = datetime.fromisoformat(sunday).replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    monkeypatch.setattr("time.time", lambda: midnight + 3 * DAY)
+    times = midnight + 1800.0 * np.arange(2 * hours + 1)
+    models = [of(trust, BY_DAY, every="1 day", zone="Europe/Berlin") for _ in range(2)]
+    frame = people(len(times))
+    models[0].learn_many(frame, times)
+    for row, at in zip(frame.to_dict("records"), times, strict=True):
+        models[1].learn_one(row, at)
+    for model in models:
+        model.close_batch()
+        assert list(model.get()) == starts
+        assert [part.weight for part in model.learner.windows.values()] == [2 * hours, 1]
+    models[0].save(tmp_path / "zone.json")
+    assert str(streamdp.load(tmp_path / "zone.json").get()) == str(models[0].get())
+    with pytest.raises(ConfigError):
+        models[0].merged(dated(trust))
+
+
+def test_windows_that_the_clock_skips_or_repeats() -> None:
+    """Beirut's clock skips its midnight, London's winter is UTC, and an hour that comes twice is one window."""
+    beirut, berlin = Calendar(DAY, "Asia/Beirut"), Calendar(3600, "Europe/Berlin")
+    noon = datetime(2024, 3, 31, 12, tzinfo=UTC).timestamp()
+    (day,) = beirut.numbers(np.array([noon])).tolist()
+    assert beirut.start(day) == "2024-03-31T00:00:00+02:00"
+    start = datetime.fromisoformat(beirut.start(day)).timestamp()
+    assert beirut.numbers(np.array([start - 0.001, start])).tolist() == [day - 1, day]
+    twice = datetime(2025, 10, 26, tzinfo=UTC).timestamp() + 3600.0 * np.arange(3)
+    first, second, third = berlin.numbers(twice).tolist()
+    assert (first, second) == (second, third - 1)
+    assert berlin.start(first) == "2025-10-26T02:00:00+02:00"
+
+
+@pytest.mark.parametrize("zone", ["Berlin", 5, "../UTC", "", True, "UTC+1"])
+def test_an_unknown_zone_and_one_without_windows_are_refused(zone: Any) -> None:
+    with pytest.raises(ConfigError, match="such as Europe/Berlin"):
+        stats.Statistics(BY_DAY, FEATURES, every="1 day", zone=zone)
+    with pytest.raises(ConfigError, match="zone: expected every beside it"):
+        stats.Statistics(BY_DAY, FEATURES, zone="Europe/Berlin")
 
 
 @pytest.mark.parametrize("every", ["day", "0 days", 86_400, "1 month", "1 day "])
