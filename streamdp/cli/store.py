@@ -168,6 +168,7 @@ def stats(
     """The committed statistics, with confidence intervals."""
     from streamdp.errors import NotAvailableError
     from streamdp.reading.doubts import of_statistics
+    from streamdp.reading.estimates import name_of
     from streamdp.serving.publish import committed
 
     model = committed(*store_of(store, job))
@@ -177,8 +178,7 @@ def stats(
     if as_json:
         _print_json(rows)
         return
-    keys = ("window", "statistic", "group", "item")
-    names = [" ".join(str(row[key]) for key in keys if row.get(key) is not None) for row in rows]
+    names = [name_of(row) for row in rows]
     width = max(map(len, names), default=0)
     for name, row in zip(names, rows, strict=True):
         value, low, high = (None if row[key] is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))

@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from streamdp.reading.doubts import of_statistics
+from streamdp.reading.estimates import name_of
 
 _MOST = 100  # statistics that are shown: the last ones, so of windows of time the latest
 
@@ -19,9 +20,8 @@ def page(model: Any) -> str:
         found += [(f"weight of {prefix}{key}", f"{weight:+.4g}") for key, weight in inner]
     shown = [] if model.estimated is None else model.estimated.rows()[-_MOST:]
     for row in shown:
-        keys = [row.get(key) for key in ("window", "statistic", "group", "item")]
         value = "not known yet" if row["value"] is None else f"{row['value']:,.6g}"
-        found.append((" ".join(str(key) for key in keys if key is not None), value))
+        found.append((name_of(row), value))
     rows = [f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in found]
     learned = f"{model.learner.n_released:,} records learned"
     head = f"<b>{escape(type(model).__name__)}</b>: {learned}, {escape(str(model.guarantee))}"

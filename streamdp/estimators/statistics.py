@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -41,7 +42,7 @@ from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.hints import WEIGHT
 from streamdp.estimators.parameters import documented
-from streamdp.learners.cells import All, Bins, Block, Cells, Index, Levels, Thirds, Values
+from streamdp.learners.cells import All, Bins, Block, Cells, Crossed, Index, Levels, Thirds, Values
 from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, Part
 from streamdp.learners.held import HeldSums, HeldTexts, PanPure
@@ -68,12 +69,12 @@ Trust = Literal["nobody", "process", "window", "shuffler"]
 MOST_CELLS = 1 << 16
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "mean": ("by", "share"),
-        "sum": ("by", "share"),
-        "count": ("share",),
-        "proportion": ("by", "share"),
+        "mean": ("by", "edges", "share"),
+        "sum": ("by", "edges", "share"),
+        "count": ("edges", "share"),
+        "proportion": ("by", "edges", "share"),
         "histogram": ("edges", "by", "share"),
-        "quantile": ("of", "by", "share"),
+        "quantile": ("of", "by", "edges", "share"),
         "heavy_hitters": ("share",),
     }
 )
@@ -88,10 +89,10 @@ class Declared:
 
     name: str
     kind: str  # one of `KINDS`
-    of: str
-    by: str | None
-    groups: tuple[str | None, ...]  # (None,) without `by`
-    items: tuple[Any, ...]  # the categories, the bins as (low, high), or the levels of quantiles
+    of: Any  # a column, or several that are counted together
+    by: Any  # a column or several; None: no groups
+    groups: tuple[Any, ...]  # categories, bins as (low, high), or tuples of these; (None,) without `by`
+    items: tuple[Any, ...]  # the same of what is counted, or the levels of quantiles
     block: Any  # what a record adds
     place: tuple[float, float]  # (middle, half): a number is middle + half * its column
     share: float  # of the budget, relative to the others
@@ -139,14 +140,11 @@ class _Reader:
             if kind not in ("mean", "sum") or not self._held or not self._feature(name, of).is_number:
                 need = 'by a text, whose values nobody declared, are means and sums of numbers, with trust="window"'
                 raise ConfigError(f"{name!r}: {need}")
-            _, items, place = self._block(name, kind, of, All(), given)
+            _, items, place = self._block(name, kind, of, All(), given, {})
             return Declared(name, kind, of, by, (), items, Keyed(columns, self._first[of]), place, float(share))
-        groups, group_names = self._groups(name, by)
-        number = self._feature(name, of).is_number
-        if number != (wanted := kind in ("mean", "sum", "quantile") or "edges" in given):
-            need = "a number with bounds" if wanted else "categories"
-            raise ConfigError(f"{name!r}: {kind} needs a feature with {need}; a histogram of a number needs edges")
-        block, items, place = self._block(name, kind, of, groups, given)
+        edges = self._edges_of(name, kind, of, by, given.get("edges"))
+        groups, group_names = (All(), (None,)) if by is None else self._sorted(name, by, edges)
+        block, items, place = self._block(name, kind, of, groups, given, edges)
         if block.size > MOST_CELLS:
             raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {block.size}")
         return Declared(name, kind, of, by, group_names, items, block, place, float(share))
@@ -168,13 +166,50 @@ class _Reader:
             raise ConfigError(f"{name!r}: {feature!r} has several columns; expected one number, or categories")
         return declared
 
-    def _groups(self, name: str, by: Any) -> tuple[Index, tuple[str | None, ...]]:
-        if by is None:
-            return All(), (None,)
-        declared = self._feature(name, by)
-        if declared.is_number:
-            raise ConfigError(f"{name!r}: expected by to be a feature with categories")
-        return self._categories(name, by), tuple(declared.values)
+    def _edges_of(self, name: str, kind: str, of: Any, by: Any, given: Any) -> Mapping[str, Any]:
+        """The declared edges by column. Those of a single counted number may stand alone."""
+        if given is None:
+            return {}
+        columns = [column for each in (of, by) for column in (each if isinstance(each, list | tuple) else (each,))]
+        if not isinstance(given, Mapping):
+            if kind not in _OF_CELLS or isinstance(of, list | tuple):
+                raise ConfigError(f"{name!r}: expected edges to be a mapping, from each number to its edges")
+            return {of: given}
+        sorts = columns if kind in _OF_CELLS else columns[1:]
+        if unknown := [column for column in given if column not in sorts]:
+            raise ConfigError(f"{name!r}: edges of {unknown[0]!r}, which the statistic does not sort by")
+        return given
+
+    def _sorted(self, name: str, columns: Any, edges: Mapping[str, Any]) -> tuple[Index, tuple[Any, ...]]:
+        """The kinds by one column or several, and their names: categories, bins (low, high), or a tuple of these."""
+        if isinstance(columns, list | tuple):
+            if len(columns) < 2 or len({*map(repr, columns)}) < len(columns):
+                raise ConfigError(f"{name!r}: expected two or more different features in a list")
+            indices, values = zip(*(self._sorted(name, column, edges) for column in columns), strict=True)
+            if (count := math.prod(map(len, values))) > MOST_CELLS:
+                raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {count}")
+            return Crossed(indices), tuple(product(*values))
+        declared = self._feature(name, columns)
+        if not declared.is_number:
+            if columns in edges:
+                raise ConfigError(f"{name!r}: {columns!r} has categories, and so no edges")
+            return self._categories(name, columns), tuple(declared.values)
+        if columns not in edges:
+            need = "expected a feature with categories, or the edges of its bins"
+            raise ConfigError(f"{name!r}: {columns!r} is a number; {need}")
+        middle, half = self._place(declared)
+        bounds = _edges(name, edges[columns])
+        inner = scale_to_bounds(bounds, middle - half, middle + half)  # as values, so that one on an edge stays there
+        bins = Bins(self._first[columns], tuple(inner.tolist()))
+        return bins, tuple(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+
+    def _place(self, declared: Any) -> tuple[float, float]:
+        """The middle and half of the range of a number; of a transform, of the transformed number."""
+        (piece,) = declared.pieces
+        low, high = (float(bound) for bound in declared.values)
+        if piece.kind != "linear":
+            low, high = piece.origin - piece.unit, piece.origin + piece.unit
+        return float(low + high) / 2, float(high - low) / 2
 
     def _categories(self, name: str, feature: str) -> Levels:
         declared = self._declarations[feature]
@@ -183,37 +218,30 @@ class _Reader:
         return Levels(self._first[feature] + 1 - declared.first, len(declared.values))
 
     def _block(
-        self, name: str, kind: str, of: str, groups: Index, given: Mapping[str, Any]
+        self, name: str, kind: str, of: Any, groups: Index, given: Mapping[str, Any], edges: Mapping[str, Any]
     ) -> tuple[Cells | Values | Ranks, tuple[Any, ...], tuple[float, float]]:
-        declared, first = self._declarations[of], self._first[of]
-        if not declared.is_number:
-            if kind not in _OF_CELLS:
-                raise _unknown(kind)
-            return Cells(groups, self._categories(name, of)), tuple(declared.values), (0.0, 1.0)
-        (piece,) = declared.pieces  # of a transform, the statistic is of the transformed number
-        low, high = (float(bound) for bound in declared.values)
-        if piece.kind != "linear":
-            low, high = piece.origin - piece.unit, piece.origin + piece.unit
-        place = float(low + high) / 2, float(high - low) / 2
+        if kind in _OF_CELLS:
+            cells, items = self._sorted(name, of, edges)
+            number = None if isinstance(of, list | tuple) else self._feature(name, of)
+            place = (0.0, 1.0) if number is None or not number.is_number else self._place(number)
+            return Cells(groups, cells), items, place
+        if kind not in ("mean", "sum", "quantile"):
+            raise _unknown(kind)
+        if not (declared := self._feature(name, of)).is_number:
+            raise ConfigError(f"{name!r}: {kind} needs a feature with a number with bounds")
+        first, place = self._first[of], self._place(declared)
         if kind in ("mean", "sum"):
             if not self._pure:
                 return Values(groups, first), (), place
             return Thirds(groups, first) if groups.count > 1 else Values(groups, first, 0.25), (), place
-        if kind == "quantile":
-            levels = _levels(name, given[kind])
-            if self._pure and not self._held:
-                raise BudgetError(f"{name!r}: a quantile of batches needs a delta, such as eps=1,delta=1e-6")
-            if self._pure:
-                return Ranks(groups, first, levels), levels, place
-            cells = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
-            edges = np.linspace(-1, 1, cells + 1)
-            return Cells(groups, Bins(first, tuple(edges.tolist())), ordered=True), levels, place
-        if kind != "histogram":
-            raise _unknown(kind)
-        edges = _edges(name, given["edges"])
-        inner = tuple(scale_to_bounds(edges, low, high).tolist())  # as values, so that one on an edge stays there
-        bins = tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
-        return Cells(groups, Bins(first, inner)), bins, place
+        levels = _levels(name, given[kind])
+        if self._pure and not self._held:
+            raise BudgetError(f"{name!r}: a quantile of batches needs a delta, such as eps=1,delta=1e-6")
+        if self._pure:
+            return Ranks(groups, first, levels), levels, place
+        count = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
+        bins = Bins(first, tuple(np.linspace(-1, 1, count + 1).tolist()))
+        return Cells(groups, bins, ordered=True), levels, place
 
 
 def _of_texts(statistics: Mapping[str, Any], features: Mapping[str, Any]) -> bool:
@@ -272,7 +300,8 @@ _TEXTS = {
         {"heavy_hitters": text}, for trust="nobody" and "window"; each but "count" and "heavy_hitters" maybe with "by":
         categories, or for "mean" and "sum" with trust="window" a text, of which a window finds the frequent ones,
         and each with "share", its part of the budget relative to others. A column is a feature with bounds, and its
-        transform if it has one (log, asinh or power); categories are one with categories.""",
+        transform if it has one (log, asinh or power); categories are one with categories. A list of features counts
+        them together, or groups by all of them; a number among them has its bins in "edges": {column: [...]}.""",
     "features": """
         The declared public schema: bounds (low, high), a list of categories, or {"text": 8} for the first 8 bytes of a
         text of an open domain, by feature, as for models. Records come
@@ -590,6 +619,7 @@ class Statistics(Estimator):
     def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
         """Return all numbers as a table: `statistic`, `group`, `item`, `value`, `low` and `high`; None: not known.
 
+        A bin is a list [low, high]; a group or an item by several columns is a list with one of each.
         With `every`, also `window`, its beginning. A number that is at a declared bound has `doubt`, which says so.
 
         Parameters
@@ -609,8 +639,7 @@ class Statistics(Estimator):
                 keys, estimated, self._doubts(one, estimated, z, learner), strict=True
             ):
                 value, low, high = (None if math.isnan(number) else number for number in numbers)
-                item = list(item) if isinstance(item, tuple) else item
-                at |= {"statistic": one.name, "group": group, "item": item}
+                at |= {"statistic": one.name, "group": _listed(group), "item": _listed(item)}
                 more = {} if doubt is None else {"doubt": doubt}
                 found.append(at | {"value": value, "low": low, "high": high} | more)
         return found
@@ -733,10 +762,15 @@ class Statistics(Estimator):
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
 
 
+def _listed(part: Any) -> Any:
+    """A group or an item with lists in place of tuples, as JSON has it."""
+    return [_listed(each) for each in part] if isinstance(part, tuple) else part
+
+
 def _of_bins(one: Declared, estimated: list[list[float]]) -> list[str | None]:
     """The doubts about a histogram, by group and bin: those of a number about its first and last bins within bounds."""
     found: list[str | None] = [None] * len(estimated)
-    if not isinstance(one.items[0], tuple):
+    if isinstance(one.of, list | tuple) or not isinstance(one.items[0], tuple):
         return found
     middle, half = one.place
     edges, k = [low for low, _ in one.items[1:]], len(one.items)

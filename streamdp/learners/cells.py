@@ -79,6 +79,23 @@ class Bins(Index):
         return np.searchsorted(self._inner, X[:, self.column], side="right")
 
 
+@dataclass(frozen=True)
+class Crossed(Index):
+    """The kinds of several indices together: those of the last one change first."""
+
+    parts: tuple[Index, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(part.count for part in self.parts)
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(X), dtype=np.int64)
+        for part in self.parts:
+            found = found * part.count + part.of(X)
+        return found
+
+
 class Block(Protocol):
     """The numbers that a row adds."""
 

@@ -8,6 +8,7 @@ of a normal law; docs/proofs/statistics.md has the variances.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,3 +151,18 @@ class Ordered:
         before = float(above[at - 1]) if at else min(first, 0.0)
         share = 1.0 if above[at] <= before else -before / (above[at] - before)
         return float(self._edges[at] + min(max(share, 0.0), 1.0) * (self._edges[at + 1] - self._edges[at]))
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """Return the name of a row of statistics as people read it: its window, statistic, group and item, if it has any.
+
+    >>> name_of({"statistic": "table", "group": None, "item": ["yes", [18.0, 30.0]], "value": 3.0})
+    'table yes 18 to 30'
+    """
+    return " ".join(_words(row[key]) for key in ("window", "statistic", "group", "item") if row.get(key) is not None)
+
+
+def _words(part: Any) -> str:
+    if not isinstance(part, list):
+        return f"{part:.12g}" if isinstance(part, float) else str(part)
+    return (" to " if isinstance(part[0], float) else " ").join(map(_words, part))

@@ -77,13 +77,17 @@ class WeightAnswer(BaseModel):
     unit: str
 
 
+Sorted = list[float] | list[str | list[float]]
+"""A bin [low, high]; or one category or bin of each of several columns."""
+
+
 class Statistic(BaseModel):
     """One number of a statistic; null where too little is known."""
 
     window: str | None = None
     statistic: str
-    group: str | None
-    item: str | float | list[float] | None
+    group: str | Sorted | None
+    item: str | float | Sorted | None
     value: float | None
     low: float | None
     high: float | None

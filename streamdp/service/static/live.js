@@ -125,6 +125,9 @@ function numbers({ version, learned, refused, left_out, dead }) {
   }));
 }
 
+/** A category, a bin, or one of each of several columns. */
+const words = (part) => Array.isArray(part) ? part.map(words).join(typeof part[0] === "number" ? " to " : " ") : part;
+
 function commit(event, job) {
   const { version, learned, refused, left_out, dead, measure, validation, weights, statistics } = event;
   shown.last = event;
@@ -140,7 +143,7 @@ function commit(event, job) {
   at("numbers-title").textContent = !statistics ? "Weights" : weights ? "Statistics and weights" : "Statistics";
   const last = statistics?.at(-1)?.window; // of windows of time, the latest one
   fill(at("weights"), [...(statistics ?? []).filter((s) => s.window === last).map((s) => [
-    [[s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).join(" "), s.doubt], s.value ?? "not known yet", interval(s.low, s.high),
+    [[s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).map(words).join(" "), s.doubt], s.value ?? "not known yet", interval(s.low, s.high),
   ]), ...(weights ?? []).map((w) => [
     [w.class ? `${w.name} (${w.class})` : w.name, w.unit], w.value,
     w.settles_at ? `not settled before about ${format(w.settles_at)} records` : interval(w.low, w.high),

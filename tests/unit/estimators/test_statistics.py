@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from river import bandit, feature_extraction
 
@@ -232,18 +233,23 @@ def test_a_mean_is_within_its_bounds_however_large_the_noise() -> None:
         ({"a": {"mean": "charges"}}, "declared feature"),
         ({"a": {"mean": "region"}}, "number with bounds"),
         ({"a": {"count": "charge"}}, "categories"),
-        ({"a": {"mean": "charge", "by": "age"}}, "by to be a feature with categories"),
-        ({"a": {"mean": "charge", "edges": [1, 2, 3]}}, "no edges"),
+        ({"a": {"mean": "charge", "by": "age"}}, "a feature with categories, or the edges"),
+        ({"a": {"mean": "charge", "edges": [1, 2, 3]}}, "edges to be a mapping"),
+        ({"a": {"mean": "charge", "edges": {"age": [1, 2, 3]}}}, "does not sort by"),
+        ({"a": {"count": ["age", "region"], "edges": [1, 2, 3]}}, "edges to be a mapping"),
+        ({"a": {"count": ["region", "region"]}}, "different features"),
+        ({"a": {"count": ["region"]}}, "two or more"),
+        ({"a": {"count": ["age", "region"]}}, "the edges of its bins"),
         ({"a": {"quantile": 1.0, "of": "charge"}}, r"in \(0, 1\)"),
         ({"a": {"quantile": [0.5, 0.25], "of": "charge"}}, "ascending"),
         ({"a": {"histogram": "age", "edges": [1, 1, 2]}}, "ascending"),
         ({"a": {"mean": "charge", "share": 0}}, "from 1e-6 to 1e6"),
         ({"a": {"mean": ["charge"]}}, "declared feature"),
-        ({"a": {"mean": "charge", "by": ["region"]}}, "declared feature"),
+        ({"a": {"mean": "charge", "by": [["region"], "smoker"]}}, "two or more"),
         ({"a": {"quantile": 0.5, "of": {"charge": 1}}}, "declared feature"),
         ({"a": {"heavy_hitters": ["charge"]}}, "feature of text"),
         ({"a": {"mean": "charge", 1: 2, "b": 3}}, "no 1"),
-        ({"a": {"histogram": "region", "edges": [1, 2, 3]}}, "number with bounds"),
+        ({"a": {"histogram": "region", "edges": [1, 2, 3]}}, "so no edges"),
     ],
 )
 def test_a_wrong_declaration_is_refused_in_words(declared: dict[str, Any], said: str) -> None:
@@ -1068,3 +1074,39 @@ def test_a_text_gets_a_delta_where_a_job_gets_one(trust: Any, kind: Any, delta: 
     if delta:
         with pytest.raises(BudgetError, match="delta"):
             Statistics({"s": kind}, features={"age": (0, 100)}, trust=trust, budget=PureDP(2))
+
+
+@pytest.mark.parametrize("trust", ["nobody", "process", "window", "shuffler"])
+def test_several_columns_are_counted_together_and_group_a_mean(trust: Any) -> None:
+    rng = np.random.default_rng(5)
+    n, edges = 20_000, {"age": [0, 30, 100]}
+    rows = pl.DataFrame(
+        {
+            "smoker": rng.choice(["no", "yes"], n, p=[0.7, 0.3]),
+            "age": np.where(rng.random(n) < 0.4, 20.0, 30.0),  # a value on an edge is in the upper bin
+        }
+    ).with_columns(charge=pl.when(pl.col("smoker") == "yes").then(0.8).otherwise(0.2) + pl.col("age") / 300)
+    model = stats.Statistics(
+        {
+            "table": {"count": ["smoker", "age"], "edges": edges},
+            "shares": {"proportion": "smoker", "by": "age", "edges": edges},
+            "charges": {"mean": "charge", "by": ["smoker", "age"], "edges": edges, "share": 2},
+        },
+        {"smoker": ["no", "yes"], "age": (0, 100), "charge": (0, 1)},
+        "eps=8" if trust == "nobody" else "eps=8,delta=1e-6",
+        trust,
+        seed=1,
+    )
+    model.learn_many(rows)
+    if trust != "nobody":
+        model.close_batch()
+    found, bins = model.get(), [(0.0, 30.0), (30.0, 100.0)]
+    cells = [(smoker, low) for smoker in ("no", "yes") for low in bins]
+    assert list(found["table"]) == list(found["charges"]) == cells
+    true = {(row[0], bins[row[1] >= 30]): row[2] for row in rows.group_by("smoker", "age").len().rows()}
+    assert found["table"] == pytest.approx(true, abs=500)
+    means = {("no", bins[0]): 0.2667, ("no", bins[1]): 0.3, ("yes", bins[0]): 0.8667, ("yes", bins[1]): 0.9}
+    assert found["charges"] == pytest.approx(means, abs=0.03)
+    assert found["shares"][bins[1]]["yes"] == pytest.approx(0.3, abs=0.03)
+    row = next(row for row in model.rows() if row["statistic"] == "charges" and row["value"])
+    assert row["group"] == ["no", [0.0, 30.0]]
