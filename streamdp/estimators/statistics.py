@@ -142,6 +142,8 @@ class _Reader:
                 raise ConfigError(f"{name!r}: {need}")
             _, items, place = self._block(name, kind, of, All(), given, {})
             return Declared(name, kind, of, by, (), items, Keyed(columns, self._first[of]), place, float(share))
+        if kind not in (*_OF_CELLS, "mean", "sum", "quantile"):
+            raise _unknown(kind)
         edges = self._edges_of(name, kind, of, by, given.get("edges"))
         groups, group_names = (All(), (None,)) if by is None else self._sorted(name, by, edges)
         block, items, place = self._block(name, kind, of, groups, given, edges)
@@ -225,8 +227,6 @@ class _Reader:
             number = None if isinstance(of, list | tuple) else self._feature(name, of)
             place = (0.0, 1.0) if number is None or not number.is_number else self._place(number)
             return Cells(groups, cells), items, place
-        if kind not in ("mean", "sum", "quantile"):
-            raise _unknown(kind)
         if not (declared := self._feature(name, of)).is_number:
             raise ConfigError(f"{name!r}: {kind} needs a feature with a number with bounds")
         first, place = self._first[of], self._place(declared)
