@@ -164,6 +164,7 @@ def stats(
     job: JobName = None,
     level: Annotated[float, typer.Option(help="The level of the intervals, such as 0.95.")] = 0.95,
     as_json: AsJSON = False,
+    consistent: Annotated[bool, typer.Option(help="Counts that agree with each other, without intervals.")] = False,
 ) -> None:
     """The committed statistics, with confidence intervals."""
     from streamdp.errors import NotAvailableError
@@ -174,18 +175,41 @@ def stats(
     model = committed(*store_of(store, job))
     if (statistics := model.estimator.estimated) is None:
         raise NotAvailableError("this job has a model and no statistics: `streamdp weights STORE` shows it")
-    rows = statistics.rows(level)
+    rows = statistics.tables().rows() if consistent else statistics.rows(level)
     if as_json:
         _print_json(rows)
         return
     names = [name_of(row) for row in rows]
     width = max(map(len, names), default=0)
     for name, row in zip(names, rows, strict=True):
-        value, low, high = (None if row[key] is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))
+        value, low, high = (None if row.get(key) is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))
         typer.echo(f"{name:{width}}  {value or 'not known yet'}{'' if low is None else f'  [{low}, {high}]'}")
     for doubt in of_statistics(rows):
         typer.echo(doubt)
+    if consistent:
+        typer.echo("consistent counts of one distribution, from released numbers; without --consistent: with intervals")
+        return
     typer.echo(f"{100 * level:g} % intervals: of counts and sums for noise, of the others for noise and sampling")
+
+
+@app.command(epilog="Example: streamdp synthesize people.db --records 1000 > synthetic.csv")
+def synthesize(
+    store: StorePath,
+    job: JobName = None,
+    records: Annotated[int | None, typer.Option(help="How many; by default as many as were counted.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed draws the same records.")] = None,
+) -> None:
+    """Draw synthetic records from the committed counts, as CSV.
+
+    They have the columns that the job's counts, shares and histograms are about, and
+    depend on each other as these say. This spends nothing.
+    """
+    from streamdp.errors import NotAvailableError
+    from streamdp.serving.publish import committed
+
+    if (statistics := committed(*store_of(store, job)).estimator.estimated) is None:
+        raise NotAvailableError("this job has a model and no statistics: declare `statistics` with counts")
+    statistics.tables().draw(records, seed).write_csv(sys.stdout.buffer)
 
 
 @app.command(epilog="Example: streamdp predict late.yaml flights.csv > predicted.csv")

@@ -60,6 +60,7 @@ from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
 from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, Ordered, frequencies, limits_of, means
+from streamdp.reading.tables import Counted, Tables
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -644,6 +645,30 @@ class Statistics(Estimator):
                 found.append(at | {"value": value, "low": low, "high": high} | more)
         return found
 
+    def tables(self) -> Tables:
+        """Return the counts, shares and histograms as tables that are consistent, from which records can be drawn.
+
+        This is computed from the released numbers, and spends nothing. Raises `NotAvailableError` if nothing was
+        released, if nothing is counted by categories or bins, or with `every`, and `ConfigError` if a number has
+        different edges in two statistics.
+        """
+        counted, values = [], {}
+        for one in (one for one in self.declared if one.kind in _OF_CELLS):
+            columns = []
+            for several, names in ((one.by, one.groups), (one.of, one.items)):
+                if several is not None:
+                    columns += [*zip(*_apart(several, names), strict=True)]
+            for column, kinds in columns:
+                if values.setdefault(column, kinds) != kinds:
+                    raise ConfigError(f"{column!r}: expected the same edges in all statistics, for consistent tables")
+            found = self._estimated(replace(one, kind="count"), 1.0, self.learner)
+            deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2
+            counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))
+        if not counted or self._length is not None or not self.learner.n_released:
+            need = "expected counts, shares or histograms, without every, of which something was released"
+            raise NotAvailableError(f"there are no tables: {need}")
+        return Tables(values, counted, int(self.learner.weight))
+
     def _doubts(self, one: Declared, estimated: list[list[float]], z: float, learner: Any) -> list[str | None]:
         """A doubt about each `estimated` number of a statistic with its limits; None: there is none."""
         kinds = ("mean", "sum", "quantile", "histogram")
@@ -760,6 +785,13 @@ class Statistics(Estimator):
     def model_dict(self) -> dict[str, Any]:
         shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self._by_name]
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
+
+
+def _apart(columns: Any, names: Sequence[Any]) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """One or several columns, and the names of the kinds of each, from those of all together."""
+    if not isinstance(columns, list | tuple):
+        return [columns], [names]
+    return columns, [tuple(dict.fromkeys(each)) for each in zip(*names, strict=True)]
 
 
 def _listed(part: Any) -> Any:

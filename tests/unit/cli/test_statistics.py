@@ -314,3 +314,22 @@ def test_a_mean_of_values_that_are_all_clipped_is_doubted_wherever_it_is_shown(
         found = http.get("/v1/models/charges/statistics").json()
         assert StatisticsAnswer.model_validate(found).statistics[0].doubt == doubted["clipped"]
         assert found["statistics"] == rows
+
+
+def test_tables_are_consistent_and_records_are_drawn_from_them(folder: Path, quick: Quick) -> None:
+    counts = "table: {count: [charge, region], edges: {charge: [0, 10, 100]}}\n  people:"
+    (folder / "job.yaml").write_text(JOB.replace("people:", counts))
+    quick.output("run", "job.yaml")
+    rows = json.loads(quick.output("stats", "charges.db", "--json"))
+    assert [row["item"] for row in rows if row["statistic"] == "table"] == [
+        [[low, high], region] for low, high in ((0.0, 10.0), (10.0, 100.0)) for region in ("north", "south")
+    ]
+    shown = quick.output("stats", "charges.db", "--consistent")
+    assert "table 0 to 10 north" in shown
+    assert "[" not in shown
+    table = [row["value"] for row in json.loads(quick.output("stats", "charges.db", "--consistent", "--json"))]
+    assert table[0] + table[2] == pytest.approx(table[4], abs=1)  # north in both
+    drawn = quick.output("synthesize", "charges.db", "--records", "100", "--seed", "1").splitlines()
+    assert drawn[0] == "charge,region"
+    assert len(drawn) == 101
+    assert quick("synthesize", "charges.db", "--records", "0")[0] == 2
