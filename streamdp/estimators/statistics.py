@@ -652,7 +652,8 @@ class Statistics(Estimator):
         released, if nothing is counted by categories or bins, or with `every`, and `ConfigError` if a number has
         different edges in two statistics.
         """
-        counted, values = [], {}
+        counted: list[Counted] = []
+        values: dict[str, Sequence[Any]] = {}
         for one in (one for one in self.declared if one.kind in _OF_CELLS):
             columns = []
             for several, names in ((one.by, one.groups), (one.of, one.items)):
