@@ -665,7 +665,7 @@ class Statistics(Estimator):
             found = self._estimated(replace(one, kind="count"), 1.0, self.learner)
             deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2
             counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))
-        if not counted or self.every is not None or not self.learner.n_released:
+        if not counted or self._calendar is not None or not self.learner.n_released:
             need = "expected counts, shares or histograms, without every, of which something was released"
             raise NotAvailableError(f"there are no tables: {need}")
         return Tables(values, counted, int(self.learner.weight))
