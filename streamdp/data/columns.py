@@ -142,18 +142,3 @@ def people(column: pl.Series, whole: bool, faults: Faults) -> pl.Series:
     float_text = column.str.contains(FLOAT_TEXT)
     faults.add((float_text.fill_null(False) if column.null_count() else float_text).to_numpy(), "float", column.name)
     return column
-
-
-def scale_number(value: float, low: float, high: float) -> float:
-    """As `scale_to_bounds`, bit by bit, for one value, which is not NaN, with low < high."""
-    return min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
-
-
-def scale_to_bounds(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return values (n,) without NaN mapped linearly from [low, high], low < high, to [-1, 1], and clipped."""
-    with np.errstate(over="ignore"):  # a value far outside the bounds becomes infinite and is clipped
-        scaled = values - low
-        scaled /= high - low
-        scaled *= 2.0
-        scaled -= 1.0
-        return np.clip(scaled, -1.0, 1.0, out=scaled)

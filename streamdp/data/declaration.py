@@ -13,15 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streamdp.data.columns import Faults, blank, decimals
 from streamdp.data.dates import EPOCHS, NAMES, PARTS, part_of
+from streamdp.data.encoder import buckets, first_bytes
 from streamdp.data.late import pl
 from streamdp.data.notation import Notation, written
 from streamdp.data.transforms import (
     PERIODS,
     Piece,
     bin_pieces,
-    bucket,
     bucket_pieces,
     byte_pieces,
     cyclic_pieces,
@@ -125,14 +127,9 @@ class Declaration:
         """The number of buckets of a text that is hashed; 0 if it is not."""
         return int(self.pieces[0].at[1]) if self.pieces[0].kind == "bucket" else 0
 
-    def code(self, text: str) -> int | None:
-        """Return the index of the category or of the bucket of a text; None for a text that is not declared."""
-        return bucket(text, self.hashed) if self.hashed else self.codes.get(text)
-
-    @property
-    def first(self) -> int:
-        """The index of the first category or bucket that has a column."""
-        return int(self.pieces[0].at[0])
+    def read_texts(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the bucket (n,) or the first bytes (n, length) of each of n texts, which are hashed or open."""
+        return buckets(texts, self.hashed) if self.hashed else first_bytes(texts, self.length)
 
     @property
     def other(self) -> bool:

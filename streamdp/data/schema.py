@@ -25,12 +25,13 @@ from streamdp.data.declaration import (
     spellings,
     without_blanks,
 )
+from streamdp.data.encoder import Encoder
 from streamdp.data.floats import number
 from streamdp.data.late import pl
 from streamdp.data.notation import Notation, written
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
 from streamdp.data.times import TimeColumn
-from streamdp.data.transforms import Piece, buckets, first_bytes, product_pieces
+from streamdp.data.transforms import Piece, product_pieces
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
 
@@ -257,34 +258,33 @@ class Schema:
         faults.refuse()
         return x, float(y[0])
 
+    def encoder(self, classes: Mapping[Any, float] | None = None) -> Encoder:
+        """Return what makes columns of raw values; `classes`: the encoded targets of the classes, if there are any."""
+        features = [(name, d.codes or None, d.pieces) for name, d in self.declarations.items()]
+        read = self.plain and not any(d.hashed or d.length for d in self.declarations.values())
+        return Encoder(features, self.pieces[sum(len(own) for _, _, own in features) :], read, classes)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return self.encoder()
+
     def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
-        X = np.empty((frame.height, len(self.pieces)))
-        plain, j = self.plain and self.notation is None, 0
+        raw = np.empty((sum(d.length or 1 for d in self.declarations.values()), frame.height))
+        plain, k = self.plain and self.notation is None, 0
         for declared in self.declarations.values():
             column = frame.get_column(declared.column)
             if not plain:
                 column = declared.complete(declared.read(column, self.blanks, self.notation, faults))
             if declared.is_number:
                 values = numbers(column, faults)
-            elif declared.hashed:
-                faults.add(blank(column), "missing", column.name)
-                values = buckets(column, declared.hashed)
-            elif declared.length:
-                faults.add(blank(column), "missing", column.name)
-                values = first_bytes(column, declared.length)
-            else:
+            elif declared.codes:
                 values = _known(column, declared.codes, faults, "unknown_category")
-            for piece in declared.pieces:
-                X[:, j] = piece.encode(values)
-                j += 1
-        return self.multiply(X)
-
-    def multiply(self, X: np.ndarray) -> np.ndarray:
-        """Write the columns of products in X (n, p), whose other columns are there, and return X."""
-        for j, piece in enumerate(self.pieces):
-            if piece.kind == "product":
-                np.prod(X[:, [int(k) for k in piece.at]], axis=1, out=X[:, j])
-        return X
+            else:
+                faults.add(blank(column), "missing", column.name)
+                values = declared.read_texts(column.cast(pl.String).fill_null("").to_list())
+            raw[k : k + (declared.length or 1)] = values.T
+            k += declared.length or 1
+        return self._encoder.columns(raw.T)
 
     def _target(self, column: pl.Series, faults: Faults) -> np.ndarray:
         column = without_blanks(column, self.blanks)

@@ -1,7 +1,7 @@
 """The pieces of a feature: what each of its encoded columns is of its value.
 
 Every constant of a piece is declared, so a column depends on no other record, and it lies in [-1, 1] as any other. A
-piece is the one description of a column: `encode` computes it here, devices and exported models compute the same.
+piece is the one description of a column: `encoder` computes it here, devices and exported models compute the same.
 
 =========  =======================  =================================================================================
 kind       constants                value of the column, before it is mapped from its own range to [-1, 1]
@@ -26,11 +26,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from streamdp.data.columns import scale_to_bounds
-from streamdp.data.late import pl
-from streamdp.data.records import NO_BYTE
+from streamdp.data.encoder import column_of, curve
 from streamdp.errors import SchemaError, suggestion
 
 CURVES = ("log", "asinh", "power")
@@ -44,8 +40,6 @@ MOST_COLUMNS = 10_000
 
 MOST_BYTES = 64
 """The most bytes of a text."""
-
-_FNV_BASIS, _FNV_PRIME = 2166136261, 16777619
 
 
 class Piece(NamedTuple):
@@ -63,42 +57,14 @@ class Piece(NamedTuple):
     own: bool = False  # what a group has of its own
     private: bool = False  # a number whose bounds are not declared
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        """Return the column of values (n,): numbers, codes of categories or buckets, or bytes (n, length)."""
-        if self.kind == "byte":
-            return (values[:, int(self.at[0])] - self.origin) / self.unit
-        if self.kind == "linear":
-            return scale_to_bounds(values, *self.at)
-        with np.errstate(invalid="ignore", over="ignore"):  # of values that are faults
-            found: np.ndarray = self._encoded(values)
-            return found
-
-    def _encoded(self, values: np.ndarray) -> Any:
-        if self.kind in CURVES:
-            low, high = self.at[:2]
-            curved = self.curve(np.clip(values, low, high))
-            return scale_to_bounds(curved, self.origin - self.unit, self.origin + self.unit)
-        if self.kind == "bin":
-            return (values >= self.at[0]) & (values < self.at[1])
-        if self.kind in ("sin", "cos"):
-            turned = np.mod(values, self.at[0]) * (2.0 * math.pi / self.at[0])
-            return np.sin(turned) if self.kind == "sin" else np.cos(turned)
-        return values == self.at[0]
-
     def typical(self, centre: float, spread: float) -> tuple[float, float] | None:
         """Return a declared centre and spread of the values as those of a column; None for no number with bounds."""
         if self.kind == "linear":
             return (centre - self.origin) / self.unit, spread / self.unit
         if self.kind not in CURVES:
             return None
-        low, middle, high = (float(self.encode(np.array([v]))[0]) for v in (centre - spread, centre, centre + spread))
+        low, middle, high = (column_of(self, v) for v in (centre - spread, centre, centre + spread))
         return middle, abs(high - low) / 2
-
-    def curve(self, values: np.ndarray) -> Any:
-        """Return the log, asinh or power of values (n,) within the bounds."""
-        if self.kind == "log":
-            return np.log(values)
-        return np.arcsinh(values / self.at[2]) if self.kind == "asinh" else np.power(values, self.at[2])
 
 
 def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str, Any]) -> tuple[Piece, ...]:
@@ -111,8 +77,7 @@ def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str,
     kind, *more = ("linear",) if transform is None else curve_of(name, transform, bounds)
     shown = {"log": f"log({name})", "asinh": f"asinh({name}/{_shown(*more)})", "power": f"{name}^{_shown(*more)}"}
     piece = Piece(shown.get(kind, name), kind, (*bounds, *more), numeric=True)
-    with np.errstate(over="ignore", divide="ignore"):
-        low, high = bounds if kind == "linear" else sorted(float(piece.curve(np.array(bound))) for bound in bounds)
+    low, high = bounds if kind == "linear" else sorted(curve(kind, bound, *more or (0.0,)) for bound in bounds)
     if not 0 < high - low < math.inf:
         raise SchemaError(f"{name!r}: expected bounds that differ after the transform, and are finite")
     return (piece._replace(origin=(low + high) / 2, unit=(high - low) / 2),)
@@ -202,48 +167,6 @@ def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequ
         )
         for at, of in found
     ]
-
-
-def bucket(text: str, count: int) -> int:
-    """Return the bucket of a `text`: FNV-1a of 32 bits of its UTF-8 bytes, modulo `count`; the same everywhere."""
-    found = _FNV_BASIS
-    for byte in text.encode(errors="surrogatepass"):
-        found = (found ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return found % count
-
-
-def buckets(column: pl.Series, count: int) -> np.ndarray:
-    """Return the bucket, of `count`, of each of n texts in a `column`, (n,); null is the empty text."""
-    texts = column.cast(pl.String).fill_null("")
-    lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
-    data = np.frombuffer("".join(texts.to_list()).encode(), dtype=np.uint8)
-    order = np.argsort(-lengths, kind="stable")  # texts that have a byte at a place are the first ones
-    starts, longer = (np.cumsum(lengths) - lengths)[order], -lengths[order]
-    found = np.full(len(texts), _FNV_BASIS, dtype=np.uint32)
-    for place in range(int(lengths.max(initial=0))):
-        some = slice(np.searchsorted(longer, -place))
-        found[some] = (found[some] ^ data[starts[some] + place]) * np.uint32(_FNV_PRIME)
-    out = np.empty(len(texts), dtype=np.int64)
-    out[order] = found % np.uint32(count)
-    return out
-
-
-def first_bytes(column: pl.Series, length: int) -> np.ndarray:
-    """Return the first bytes (n, length) of n texts in a `column`: whole characters, then `NO_BYTE`."""
-    texts = column.cast(pl.String).fill_null("")
-    lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
-    data = np.frombuffer("".join(texts.to_list()).encode(), dtype=np.uint8)
-    starts, found = np.cumsum(lengths) - lengths, np.full((len(texts), length), float(NO_BYTE))
-    for place in range(length):
-        some = lengths > place
-        found[some, place] = data[starts[some] + place]
-    cut = lengths > length
-    cut[cut] = data[starts[cut] + length] >> 6 == 2  # the next byte belongs to the last character
-    for place in reversed(range(length)):
-        inner = found[:, place].astype(np.uint8) >> 6 == 2
-        found[cut, place] = NO_BYTE
-        cut &= inner
-    return found
 
 
 def _increasing(name: str, what: str, given: Any) -> tuple[float, ...]:

@@ -403,7 +403,7 @@ class Estimator(river_base.Estimator, Parameters):
         known = y if self._plain_targets and self._features is not None else self._encode_target(y)
         record = self._features or self._adopt(check_record(x))
         try:
-            if record.packer is None or not record.packer.pack(x, known, record.buffer):
+            if not record.encoder.pack(x, known, record.buffer):
                 record.pack(x, self._encode_target(y), record.buffer)
             self._learn_row(record, spend, budget is not None, subject)
         finally:
@@ -432,13 +432,13 @@ class Estimator(river_base.Estimator, Parameters):
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner, ledger = self._features, self.learner, self._admission.ledger
         watched = () if of_subjects else self._first.watched
-        if watched is None or features is None or features.packer is None or self.sides or not self._plain_targets:
+        if watched is None or features is None or self.sides or not self._plain_targets:
             return
         if of_subjects and (ledger is None or not ledger.has_gates):
             return
         if (kernel := learner.record_kernel()) is not None:
             gate = None if ledger is None else ledger.gate(self._admission.spend, learner.open)
-            fast = RecordLearner(features.packer, kernel, gate)
+            fast = RecordLearner(features.encoder, kernel, gate)
             if learner.open is not None:
                 fast.count(learner.seen, *learner.room_of_kernel())
             fast.watch(watched)

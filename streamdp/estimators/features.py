@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import math
-import struct
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
-from operator import itemgetter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamdp.data.encoder import Encoder
 from streamdp.data.floats import is_numeric, number
-from streamdp.data.records import NO_BYTE, check_record
+from streamdp.data.records import check_record
+from streamdp.data.transforms import Piece
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
-from streamdp.estimators.packing import Packer
 from streamdp.learners.linear_problem import Columns
 
 if TYPE_CHECKING:
     from streamdp.data.declaration import Declaration
     from streamdp.data.schema import Schema
-    from streamdp.data.transforms import Piece
 
 
 class SchemaWarning(UserWarning):
@@ -51,24 +48,18 @@ class Features:
         self.schema: Schema | None = None
         self._owner, self._classes = owner, classes
         self._warned: set[str] = set()
-        get = itemgetter(*names)
-        self._values_of: Callable[[Mapping[Any, Any]], tuple[Any, ...]]
-        self._values_of = get if len(names) > 1 else lambda x: (get(x),)
+        self.encoder = self._make_encoder()
+        """What packs plain records."""
         self.buffer = np.zeros(len(names) + 1)
         """A record: its features and its target. Zeros, except while it is learned."""
         self.row, self.target = self.buffer[None, :-1], self.buffer[-1:]
         """The features (1, p) and the target (1,) in the buffer."""
-        self._pack_into = struct.Struct(f"{len(names) + 1}d").pack_into
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Features, (self.names, self._owner, self._classes), {"_warned": self._warned}
 
-    @cached_property
-    def packer(self) -> Packer | None:
-        """What packs plain records; None if the declaration needs the exact way for all."""
-        none = [math.nan] * len(self.names)
-        every, p = range(len(self.names)), len(self.names)
-        return Packer(self.names, every, none, none, [None] * p, p, self._classes)
+    def _make_encoder(self) -> Encoder:
+        return Encoder([(name, None, [Piece(name, "number", ())]) for name in self.names], classes=self._classes)
 
     def pack(self, x: Mapping[Any, Any], y: float, out: np.ndarray) -> None:
         """Write a record x and its encoded target y into `out` (p + 1,): the exact way, for any record.
@@ -78,21 +69,11 @@ class Features:
         Raises `SchemaError` if a feature is not a finite number, or if x is no mapping.
         """
         check_record(x)
-        try:
-            values = self._values_of(x)
-        except KeyError:
-            self._warn_missing(name for name in self.names if name not in x)
-            values = tuple(x.get(name, 0.0) for name in self.names)
-        if len(x) > len(self.names):
-            self._warn("unknown", "a record has features that were not declared; they are ignored")
-        try:
-            self._pack_into(out.data, 0, *values, y)
-            finite = math.isfinite(sum(values))
-        except Exception:  # noqa: BLE001 - a value may raise anything, with itself in the message
-            finite = False
-        if not finite:
-            numbers = [_finite(name, value) for name, value in zip(self.names, values, strict=True)]
-            self._pack_into(out.data, 0, *numbers, y)
+        if missing := [name for name in self.names if name not in x]:
+            self._warn_missing(missing)
+        self._warn_of_more(x, self.names)
+        out[:-1] = [_finite(name, x.get(name, 0.0)) for name in self.names]
+        out[-1] = y
 
     def constants(self) -> list[Any]:
         """The declared constants of the columns, beside their names. They are the same on every machine."""
@@ -136,6 +117,10 @@ class Features:
             raise SchemaError(f"X: expected {len(self.names)} columns, got {X.shape[1]}")
         return X
 
+    def _warn_of_more(self, x: Mapping[Any, Any], declared: Collection[Any]) -> None:
+        if len(x) > len(declared):
+            self._warn("unknown", "a record has features that were not declared; they are ignored", 5)
+
     def _warn_missing(self, names: Iterable[Any]) -> None:
         name = next(iter(names))
         self._warn("missing", f"a record lacks the declared feature {name!r}; missing features count as 0", 5)
@@ -156,18 +141,15 @@ class SchemaFeatures(Features):
     """
 
     def __init__(self, declared: Mapping[Any, Any], owner: str, classes: Mapping[Any, float] | None = None) -> None:
-        from streamdp.data.columns import scale_number
         from streamdp.data.schema import Schema
 
-        self._declared, self._scale = declared, scale_number
+        self._declared = declared
         self._schema = Schema(declared, target="(target)")
         self.declarations = self._schema.declarations
         pieces = self._schema.pieces
         super().__init__(self._schema.feature_names, owner, classes)
         self.schema = self._schema
         typical: dict[int, tuple[float, float]] = {}
-        self._numbers: list[tuple[Any, int, tuple[Piece, ...]]] = []
-        self._texts: list[tuple[Any, int, Declaration]] = []
         j = 0
         for name, feature in self._schema.declarations.items():
             for piece in feature.pieces:
@@ -175,14 +157,9 @@ class SchemaFeatures(Features):
                     raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
             if feature.length and owner != "Statistics":
                 raise SchemaError(f"{name!r}: a text of an open domain is for heavy hitters; a model may hash it")
-            if feature.is_number:
-                self._numbers.append((name, j, feature.pieces))
-            else:
-                self._texts.append((name, j, feature))
             if feature.typical is not None and (found := feature.pieces[0].typical(*feature.typical)) is not None:
                 typical[j] = found
             j += len(feature.pieces)
-        self._products = [(j, piece) for j, piece in enumerate(pieces) if piece.kind == "product"]
         self.columns = Columns(
             np.array([piece.origin for piece in pieces]),
             np.array([piece.unit for piece in pieces]),
@@ -193,19 +170,8 @@ class SchemaFeatures(Features):
             private=tuple(j for j, piece in enumerate(pieces) if piece.private),
         )
 
-    @cached_property
-    def packer(self) -> Packer | None:
-        """See `Features.packer`."""
-        plain = all(piece.kind in ("linear", "level") for piece in self._schema.pieces)
-        if not (self._schema.plain and plain and all(len(pieces) == 1 for _, _, pieces in self._numbers)):
-            return None
-        numbers = [(name, j, *pieces[0].at, None) for name, j, pieces in self._numbers]
-        categories = [
-            (name, j - 1, math.nan, math.nan, {level: code + 1 - text.first for level, code in text.codes.items()})
-            for name, j, text in self._texts
-        ]
-        names, columns, lows, highs, levels = zip(*numbers, *categories, strict=True)
-        return Packer(names, columns, lows, highs, levels, len(self.names), self._classes)
+    def _make_encoder(self) -> Encoder:
+        return self._schema.encoder(self._classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SchemaFeatures, (self._declared, self._owner, self._classes), {"_warned": self._warned}
@@ -216,26 +182,13 @@ class SchemaFeatures(Features):
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.
         """
         check_record(x)
-        if not self._schema.plain:
-            self._pack_into(out.data, 0, *self._schema.encode_raw(x), y)
-            return
-        columns = [0.0] * len(self.names)
-        for name, j, pieces in self._numbers:
-            value = _number(name, x.get(name))
-            for k, piece in enumerate(pieces, j):
-                scaled = piece.kind == "linear"
-                columns[k] = self._scale(value, *piece.at) if scaled else piece.encode(np.array([value]))[0]
-        for name, j, feature in self._texts:
-            if feature.length:
-                text = _text(name, None if _is_missing(x.get(name)) else x[name])
-                columns[j : j + feature.length] = _bytes(name, text, feature.length)
-            elif (level := _level(name, feature, x.get(name))) >= feature.first:
-                columns[j + level - feature.first] = 1.0
-        if len(x) > len(self._numbers) + len(self._texts):
-            self._warn("unknown", "a record has features that were not declared; they are ignored")
-        for j, piece in self._products:
-            columns[j] = math.prod(columns[int(k)] for k in piece.at)
-        self._pack_into(out.data, 0, *columns, y)
+        if self._schema.plain:
+            raw = [v for name, declared in self.declarations.items() for v in _read(name, declared, x.get(name))]
+            self._warn_of_more(x, self.declarations)
+            out[:-1] = self.encoder.columns(np.array([raw], dtype=float))
+        else:
+            out[:-1] = self._schema.encode_raw(x)
+        out[-1] = y
 
     def constants(self) -> list[Any]:
         return [f"{piece.kind} {list(piece.at)}" for piece in self._schema.pieces]
@@ -285,7 +238,11 @@ class SchemaFeatures(Features):
 
     def makes(self, X: np.ndarray) -> bool:
         """Whether rows X (n, p) of finite numbers are such as records give: in [-1, 1], of categories at most one 1."""
-        several = [X[:, j : j + len(feature.pieces)] for _, j, feature in self._texts if not feature.length]
+        several, j = [], 0
+        for declared in self.declarations.values():
+            if declared.codes or declared.hashed:
+                several.append(X[:, j : j + len(declared.pieces)])
+            j += len(declared.pieces)
         single = all(np.isin(levels, (0, 1)).all() and np.all(levels.sum(axis=1) <= 1) for levels in several)
         return single and bool(X.min(initial=0) >= -1 and X.max(initial=0) <= 1)  # without a copy of X
 
@@ -313,25 +270,21 @@ def _is_missing(value: Any) -> bool:
     return value is None or (type(value) is not str and repr(value) in ("nan", "np.float64(nan)", "NaT", "<NA>"))
 
 
-def _level(name: Any, feature: Declaration, value: Any) -> int:
-    if _is_missing(value) or (feature.hashed and value == ""):
+def _read(name: Any, declared: Declaration, value: Any) -> list[float]:
+    """The raw values of a feature: a number, the code of its category or bucket, or the bytes of its text."""
+    if declared.is_number:
+        return [_number(name, value)]
+    if _is_missing(value) or (value == "" and not declared.codes):
         raise SchemaError(f"feature {name!r}: missing")
-    level = feature.code(_text(name, value))
-    if level is None:
-        raise SchemaError(f"feature {name!r}: expected one of the {len(feature.values)} declared categories")
-    return level
-
-
-def _bytes(name: Any, text: str, length: int) -> list[float]:
-    if not text:
-        raise SchemaError(f"feature {name!r}: missing")
-    data = b""
+    text = _text(name, value)
+    if declared.codes:
+        if text not in declared.codes:
+            raise SchemaError(f"feature {name!r}: expected one of the {len(declared.values)} declared categories")
+        return [declared.codes[text]]
     with contextlib.suppress(UnicodeEncodeError):  # it has the text in its message
-        data = text.encode()
-    if not data:
-        raise SchemaError(f"feature {name!r}: expected text, got half of a surrogate pair")
-    whole = data[:length].decode(errors="ignore")
-    return [(byte - 127.5) / 127.5 for byte in whole.encode().ljust(length, bytes([NO_BYTE]))]
+        found: list[float] = declared.read_texts([text]).ravel().tolist()
+        return found
+    raise SchemaError(f"feature {name!r}: expected text, got half of a surrogate pair")
 
 
 def _text(name: Any, value: Any) -> str:

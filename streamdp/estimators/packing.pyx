@@ -1,17 +1,10 @@
-"""One record, as a mapping, to columns: the fast way, compiled.
+"""Single records at compiled speed: predicted by one vector, and learned while nothing but their count is to be noted.
 
-It takes a dict that has exactly the declared names, with finite numbers and declared categories. For any other record
-it says so, and the caller takes the exact way (see `features`), which also names what is wrong. No value stays here.
+An encoder reads plain records (see `data.encoder`). For any other record these say so, and the caller takes the exact
+way (see `features`), which also names what is wrong. No value stays here.
 """
 
-from cpython.bool cimport PyBool_Check
-from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
-from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
-from cpython.list cimport PyList_GET_ITEM
-from cpython.long cimport PyLong_AsDouble, PyLong_CheckExact
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM
-from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare
 from libc.math cimport M_PI, exp, isfinite, isnan, sqrt
 from libc.stdint cimport int64_t, uint64_t
 
@@ -19,178 +12,39 @@ import numpy as np
 
 cimport numpy as cnp
 
+from streamdp.data.encoder cimport Encoder
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SHIFT, SLOPE, TABLE
 from streamdp.optim.record_kernel cimport RecordGate, RecordKernel
 from streamdp.privacy.arrays cimport Rows, entry, matrix, random_words, rows_of, scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
 
-cdef enum:
-    ADOPTIONS = 256  # so often the keys of a record are kept, to be recognised in the next one
-
 cdef double LARGEST = 1e300  # of a linear predictor and of |x|^2
 
 
-cdef inline bint number_of(PyObject* given, double* out) except -1:
-    """A finite number as a double; False if it is something else, or a whole number that may not be exact."""
-    if PyFloat_Check(<object> given):
-        out[0] = PyFloat_AS_DOUBLE(<object> given)
-    elif PyLong_CheckExact(<object> given) and -(1 << 53) <= <object> given <= 1 << 53:
-        out[0] = PyLong_AsDouble(<object> given)
-    else:
-        return False
-    return isfinite(out[0])
-
-
-cdef class Packer:
-    """What is declared about a record.
-
-    `names`: the m declared names. `columns`: (m,) the column of each number, or the one before the first column of each
-    category. `lows`, `highs`: (m,) the bounds of each number, which is mapped from them to [-1, 1] and clipped; NaN: as
-    it is. `levels`: for each category its levels with their numbers, of which 0 has no column; None for a number.
-    `width`: the number p of columns. `classes`: the encoded targets of the classes; None for numbers.
-    """
-
-    cdef tuple _names, _levels
-    cdef dict _classes
-    cdef list _keys  # the names, as the same objects that records have as keys
-    cdef int _adoptions
-    cdef object _columns, _lows, _highs
-    cdef const double* _low
-    cdef const double* _high
-    cdef int64_t* _column
-    cdef Py_ssize_t _width
-
-    def __init__(self, names, columns, lows, highs, levels, Py_ssize_t width, classes=None):
-        self._names, self._levels, self._width, self._classes = tuple(names), tuple(levels), width, classes
-        self._keys, self._adoptions = list(names), 0
-        self._columns = np.array(columns, dtype=np.int64)
-        self._lows, self._highs = np.array(lows, dtype=float), np.array(highs, dtype=float)
-        self._column, self._low, self._high = (
-            whole_numbers(self._columns), vector(self._lows), vector(self._highs)
-        )
-        if not len(self._names) == len(self._levels) == len(self._columns) == len(self._lows) == len(self._highs):
-            raise TypeError("expected as many columns, bounds and levels as names")
-
-    cdef PyObject* _value(self, PyObject* x, Py_ssize_t k, Py_ssize_t* place) except? NULL:
-        """The value of the k-th name; NULL if x has none. The names are taken in turn, `place` being 0 for the first.
-
-        While the keys of x come in the order of the names and are known objects, nothing is looked up.
-        """
-        cdef PyObject* key
-        cdef PyObject* value
-        cdef PyObject* name = PyList_GET_ITEM(self._keys, k)
-        if place[0] >= 0 and PyDict_Next(<object> x, place, &key, &value):
-            if key == name:
-                return value
-            if (
-                self._adoptions < ADOPTIONS
-                and PyUnicode_CheckExact(<object> key)
-                and PyUnicode_CheckExact(<object> name)
-                and PyUnicode_Compare(<object> key, <object> name) == 0
-            ):
-                self._adoptions += 1
-                self._keys[k] = <object> key
-                return value
-        place[0] = -1
-        return PyDict_GetItemWithError(<object> x, <object> name)
-
-    cdef bint _fill(self, x, double* out, bint raw) except -1:
-        """Write the columns of x; False if it is not for the fast way. `raw`: numbers are clipped, and not mapped."""
-        cdef Py_ssize_t k, j, level, place = 0
-        cdef PyObject* found
-        cdef PyObject* code
-        cdef double value, low, high
-        if type(x) is not dict or len(<dict> x) != len(self._names):
-            return False
-        for j in range(self._width):
-            out[j] = 0.0
-        for k in range(len(self._names)):
-            found, j = self._value(<PyObject*> x, k, &place), self._column[k]
-            if found == NULL:
-                return False
-            if <object> PyTuple_GET_ITEM(self._levels, k) is not None:
-                if not PyUnicode_CheckExact(<object> found):
-                    return False
-                code = PyDict_GetItemWithError(<object> PyTuple_GET_ITEM(self._levels, k), <object> found)
-                if code == NULL:
-                    return False
-                level = <object> code
-                if level > 0:
-                    out[j + level] = 1.0
-                continue
-            if not number_of(found, &value):
-                return False
-            low, high = self._low[k], self._high[k]
-            if isnan(low):
-                out[j] = value
-            elif raw:
-                out[j] = min(max(value, low), high)
-            else:
-                out[j] = min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
-        return True
-
-    cdef bint _encode(self, y, double* out) except -1:
-        """The encoded target; False if it is not for the fast way."""
-        cdef PyObject* found
-        if self._classes is not None:
-            if not (PyBool_Check(y) or PyUnicode_CheckExact(y) or PyLong_CheckExact(y)):
-                return False
-            found = PyDict_GetItemWithError(self._classes, y)
-            if found == NULL:
-                return False
-            out[0] = <object> found
-            return True
-        return number_of(<PyObject*> y, out)
-
-    def pack(self, x, y, cnp.ndarray out not None):
-        """Write a record and its target; False, with anything in `out`, if the record is not for the fast way.
-
-        `x`: the record. `y`: the target. `out`: (p + 1,), overwritten.
-        """
-        cdef double* row = vector(out)
-        if len(out) != self._width + 1:
-            raise TypeError("expected room for the columns and the target")
-        return self._encode(y, row + self._width) and self._fill(x, row, False)
-
-    def pack_rows(self, list records not None, cnp.ndarray out not None):
-        """Write records; False, with anything in `out`, if one of them is not for the fast way.
-
-        `records`: n records. `out`: (n, p), overwritten.
-        """
-        cdef double* row = matrix(out)
-        if cnp.PyArray_DIM(out, 0) != len(records) or cnp.PyArray_DIM(out, 1) != self._width:
-            raise TypeError("expected room for the columns of each record")
-        for x in records:
-            if not self._fill(x, row, False):
-                return False
-            row += self._width
-        return True
-
-
 cdef class Predictor:
-    """Predicts by one vector, which may change in place: single records of a packer, and rows of its columns.
+    """Predicts by one vector, which may change in place: single records of an encoder, and rows of its columns.
 
-    `packer`: what is declared about a record; None if no record is for the fast way. `theta`: (d,), or longer: a block
+    `encoder`: what is declared about a record; None if no record is for the fast way. `theta`: (d,), or longer: a block
     of coefficients for each output, with its intercept at the end. `width`, `outputs`, `intercept`: the number p of
     columns, the number of blocks, and whether blocks have an intercept. `columns`: (2, p): the origin and the unit of
-    columns, if theta is for numbers as they come, within their bounds; None if it is for columns in [-1, 1]. `units`:
+    columns, if theta is for numbers as they come, within their bounds; None if it is for the columns. `units`:
     the unit table of the columns, if `probability` is to know the noise of theta. `ranges`: (2, p): the ends to which
     columns are cut; None if they are not. Both may change in place.
     """
 
-    cdef Packer _packer
+    cdef Encoder _encoder
     cdef object _theta, _columns, _units, _ranges
     cdef const double* _at
     cdef const double* _column
     cdef const double* _unit_table
     cdef const double* _end
-    cdef bint _raw, _intercept
+    cdef bint _intercept
     cdef Py_ssize_t _width, _outputs
 
     def __init__(
         self,
-        packer,
+        encoder,
         cnp.ndarray theta not None,
         Py_ssize_t width,
         Py_ssize_t outputs,
@@ -199,15 +53,15 @@ cdef class Predictor:
         units,
         ranges,
     ):
-        self._packer, self._theta, self._columns, self._units, self._ranges = packer, theta, columns, units, ranges
-        self._width, self._outputs, self._raw, self._intercept = width, outputs, columns is not None, intercept
+        self._encoder, self._theta, self._columns, self._units, self._ranges = encoder, theta, columns, units, ranges
+        self._width, self._outputs, self._intercept = width, outputs, intercept
         self._at = vector(theta)
         self._column = NULL if columns is None else matrix(columns)
         self._unit_table = NULL if units is None else matrix(units)
         self._end = NULL if ranges is None else matrix(ranges)
         if (
             cnp.PyArray_DIM(theta, 0) < outputs * (width + intercept)
-            or (packer is not None and self._packer._width != width)
+            or (encoder is not None and self._encoder.width != width)
             or (columns is not None and columns.shape != (2, width))
             or (ranges is not None and ranges.shape != (2, width))
             or (units is not None and units.shape != (width + 1, TABLE))
@@ -221,21 +75,23 @@ cdef class Predictor:
         """
         return self._theta is theta
 
-    cdef inline double _cut(self, Py_ssize_t j, double value) noexcept:
-        """The value of a column, cut to its range."""
-        return value if self._end == NULL else min(max(value, self._end[j]), self._end[self._width + j])
+    cdef inline double _shown(self, Py_ssize_t j, double value) noexcept:
+        """The value of a column, cut to its range, as theta takes it."""
+        if self._end != NULL:
+            value = min(max(value, self._end[j]), self._end[self._width + j])
+        return value if self._column == NULL else self._column[j] + self._column[self._width + j] * value
 
     cdef bint _predict(self, x, double* row, double* totals) except -1:
         """Write the columns of x and the linear predictors; False if the record is not for the fast way, or if one of
         them overflows, which is for `scores`."""
         cdef Py_ssize_t p = self._width, q = p + self._intercept, j, k
         cdef const double* at = self._at
-        if self._packer is None or not self._packer._fill(x, row, self._raw):
+        if self._encoder is None or not self._encoder.fill(x, row):
             return False
         for k in range(self._outputs):
             totals[k] = at[p] if self._intercept else 0.0
             for j in range(p):
-                totals[k] += at[j] * self._cut(j, row[j])
+                totals[k] += at[j] * self._shown(j, row[j])
             if not isfinite(totals[k]):
                 return False
             at += q
@@ -279,7 +135,7 @@ cdef class Predictor:
     def scores(self, cnp.ndarray X not None):
         """The linear predictors (n, outputs) of rows; what overflows is the largest or the least number, or 0.
 
-        `X`: (n, p), the columns in [-1, 1], or as they come if there are no bounds.
+        `X`: (n, p), the columns.
         """
         cdef Py_ssize_t p = self._width, q = p + self._intercept, n = cnp.PyArray_DIM(X, 0), i, j, k
         cdef cnp.ndarray slopes = np.empty((self._outputs, p)), out
@@ -346,11 +202,11 @@ cdef inline double moderated(double score, double square, double variance) noexc
 cdef class RecordLearner:
     """Learns plain records one by one, while nothing but their count has to be noted. Its caller holds the lock.
 
-    `packer`: what is declared about a record. `kernel`: what learns a record. `gate`: admits its subject; None: records
+    `encoder`: what is declared about a record. `kernel`: what learns a record. `gate`: admits its subject; None: records
     have none.
     """
 
-    cdef Packer _packer
+    cdef Encoder _encoder
     cdef RecordGate _gate
     cdef RecordKernel _kernel
     cdef tuple _counts
@@ -359,10 +215,10 @@ cdef class RecordLearner:
     cdef Py_ssize_t _batch
     cdef size_t _watched[3]
 
-    def __init__(self, Packer packer not None, RecordKernel kernel not None, RecordGate gate=None):
-        if packer._width != kernel.width:
+    def __init__(self, Encoder encoder not None, RecordKernel kernel not None, RecordGate gate=None):
+        if encoder.width != kernel.width:
             raise TypeError("the model and the record differ in their numbers of columns")
-        self._packer, self._kernel, self._gate = packer, kernel, gate
+        self._encoder, self._kernel, self._gate = encoder, kernel, gate
 
     def count(self, cnp.ndarray seen not None, cnp.ndarray taken not None, Py_ssize_t batch):
         """Count records, which the kernel of a batch does not do.
@@ -386,7 +242,7 @@ cdef class RecordLearner:
         """
         cdef RecordKernel kernel = self._kernel
         cdef size_t address = <size_t> <PyObject*> x
-        cdef Py_ssize_t p = self._packer._width, end = 0
+        cdef Py_ssize_t p = self._encoder.width, end = 0
         cdef uint64_t* source = NULL
         cdef cnp.ndarray words
         cdef Rows X, target
@@ -399,7 +255,7 @@ cdef class RecordLearner:
             return False
         row = scratch(p + 1 + kernel.room)
         try:
-            if not self._packer._encode(y, row + p) or not self._packer._fill(x, row, False):
+            if not self._encoder.target(y, row + p) or not self._encoder.fill(x, row):
                 return False
             if kernel.draws:
                 words = rng.words

@@ -34,7 +34,7 @@ class Prediction:
         point, original = learner.point
         if (predictor := self._latest) is None or not predictor.reads(point):
             columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
-            predictor = Predictor(features.packer, point, *self._shape, columns, learner.unit_table, learner.ranges)
+            predictor = Predictor(features.encoder, point, *self._shape, columns, learner.unit_table, learner.ranges)
             if learner.stays:
                 self.predictor = predictor
             else:

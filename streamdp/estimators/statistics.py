@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from streamdp.data.columns import scale_to_bounds
+from streamdp.data.encoder import column_of
 from streamdp.data.floats import floats
 from streamdp.data.times import YEAR_10000, ZONE, Calendar, present
 from streamdp.data.transforms import CURVES
@@ -202,7 +202,8 @@ class _Reader:
             raise ConfigError(f"{name!r}: {columns!r} is a number; {need}")
         middle, half = self._place(declared)
         bounds = _edges(name, edges[columns])
-        inner = scale_to_bounds(bounds, middle - half, middle + half)  # as values, so that one on an edge stays there
+        low, high = middle - half, middle + half
+        inner = np.clip((bounds - low) / (high - low) * 2.0 - 1.0, -1, 1)  # as `encoder`, so that one on an edge stays
         bins = Bins(self._first[columns], tuple(inner.tolist()))
         return bins, tuple(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
@@ -218,7 +219,7 @@ class _Reader:
         declared = self._declarations[feature]
         if declared.per and len(declared.values) > len(declared.pieces):
             raise ConfigError(f"{name!r}: {feature!r} has per, and so no column for missing and other values")
-        return Levels(self._first[feature] + 1 - declared.first, len(declared.values))
+        return Levels(self._first[feature] + 1 - int(declared.pieces[0].at[0]), len(declared.values))
 
     def _block(
         self, name: str, kind: str, of: Any, groups: Index, given: Mapping[str, Any], edges: Mapping[str, Any]
@@ -684,7 +685,7 @@ class Statistics(Estimator):
         doubts: list[str | None] = []
         bins = one.block.bins.count if isinstance(one.block, Cells) else BINS
         bounds = np.array(declared.values, dtype=float)
-        turned = declared.pieces[0].encode(bounds[:1])[0] > 0  # by a power below 0
+        turned = column_of(declared.pieces[0], bounds[0]) > 0  # by a power below 0
         for numbers, q in zip(estimated, levels * len(one.groups), strict=True):
             if (side := at_bound(numbers, one.place, None if q is None else bins)) is None:
                 doubts.append(None)

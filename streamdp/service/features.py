@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +13,6 @@ from connectors.jsonrows import encode_objects
 from streamdp.config.schema import SchemaConfig, TargetConfig
 from streamdp.data.columns import text_of
 from streamdp.data.records import Batch, DeadLetter, Position
-from streamdp.errors import SchemaError
-from streamdp.estimators.features import SchemaFeatures
 
 
 class RecordReader:
@@ -28,10 +25,7 @@ class RecordReader:
         self._levels = len(self._of_features.feature_names)
         columns = self._of_features.feature_columns
         self._keys = frozenset(columns) | {column.partition(".")[0] for column in columns}
-        self._packer = None
-        with contextlib.suppress(SchemaError):  # bounds of 1e60 or more
-            if self._of_features.plain:
-                self._packer = SchemaFeatures(declared.declared(), "service").packer
+        self._encoder = self._of_features.encoder()
         more = "$" * max(map(len, columns))  # so that no feature has the name of a field
         self._fields = {f"{field}{more}": field for field in ("y", "subject", "budget")}
         y, subject, budget = self._fields
@@ -49,7 +43,7 @@ class RecordReader:
     def read(self, records: list[dict[str, Any]]) -> tuple[np.ndarray, dict[int, Flaw]]:
         """Encode `records` of features by name as (n, p). Also return the flaws of those that do not fit, by index."""
         X = np.zeros((len(records), self._levels))
-        if self._packer is not None and self._packer.pack_rows(records, X):
+        if self._encoder.pack_rows(records, X):
             return X, {}
         batch = encode_objects(records, np.arange(len(records)), {}, self._of_features)
         X[batch.positions] = batch.X

@@ -185,9 +185,7 @@ def traces(words: np.ndarray, part: np.ndarray) -> int:
 
 
 def look(pid: int, secrets: np.ndarray, noise: list[np.ndarray]) -> Found:
-    from streamdp.data.columns import scale_to_bounds
-
-    scaled = scale_to_bounds(secrets, -1.0, 1.0)
+    scaled = np.clip((secrets + 1.0) / 2.0 * 2.0 - 1.0, -1.0, 1.0)
     number_of = {int(w): i for values in (secrets, scaled) for i, w in enumerate(values.view(np.uint64))}
     text_of = {repr(float(v)).encode(): i for i, v in enumerate(secrets)}
     seen: set[int] = set()
