@@ -321,6 +321,8 @@ def _number(name: Any, value: Any) -> float:
 
 
 def _finite(name: Any, value: Any) -> float:
+    if isinstance(value, float | np.floating) and math.isfinite(value):
+        return float(value)
     if value is None or isinstance(value, str | bytes):  # text is a number in raw records only
         raise SchemaError(f"feature {name!r}: expected a number, got {type(value).__name__}")
     return _number(name, value)

@@ -13,7 +13,7 @@ import numpy as np
 cimport numpy as cnp
 
 from streamdp.data.encoder cimport Encoder
-from streamdp.scaling.unit_table cimport CENTRE, SCALE, SHIFT, SLOPE, TABLE
+from streamdp.scaling.unit_table cimport CENTRE, SCALE, TABLE
 from streamdp.optim.record_kernel cimport RecordGate, RecordKernel
 from streamdp.privacy.arrays cimport Rows, entry, matrix, random_words, rows_of, scratch, vector, whole_numbers, wipe
 
@@ -126,7 +126,7 @@ cdef class Predictor:
                 return None
             if self._unit_table != NULL:
                 for j in range(p):
-                    inner = row[j] * self._unit_table[j * TABLE + SLOPE] - self._unit_table[j * TABLE + SHIFT]
+                    inner = (row[j] - self._unit_table[j * TABLE + CENTRE]) / self._unit_table[j * TABLE + SCALE]
                     square += inner * inner
             return moderated(row[p], square, variance)
         finally:

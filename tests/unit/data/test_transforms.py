@@ -6,11 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from streamdp import stats
 from streamdp.data.encoder import buckets
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
+from streamdp.estimators.features import features_of
 
 
 def columns(declared: Any, *values: Any, **more: Any) -> dict[str, list[float]]:
@@ -120,3 +123,37 @@ def test_a_number_that_is_none_is_the_fault_that_it_is_without_a_transform() -> 
 def test_contradictions_are_refused(declared: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         Schema({"z": (0, 1), "w": (0, 1), "x": declared}, "y")
+
+
+def test_records_are_encoded_as_columns_are_bit_by_bit() -> None:
+    declared = {
+        "log": {"bounds": (1, 100), "transform": "log"},
+        "asinh": {"bounds": (-5, 7), "transform": {"asinh": 2}},
+        "power": {"bounds": (0, 9), "transform": {"power": 0.3}},
+        "knots": {"bounds": (0, 10), "knots": [2, 5]},
+        "bins": {"bins": [1, 4]},
+        "cyclic": {"cyclic": 7},
+        "city": ["a", "b", "c"],
+        "both": {"product": ["log", "city"]},
+    }
+    rng = np.random.default_rng(1)
+    table = pl.DataFrame({name: rng.uniform(-2, 12, 200) for name in list(declared)[:6]}).with_columns(
+        city=pl.Series(rng.choice(["a", "b", "c"], 200))
+    )
+    schema = Schema(declared, "y")
+    X = schema.encode_features(table)
+    assert np.abs(X).max() <= 1
+    packed = np.empty_like(X)
+    assert schema.encoder().pack_rows(table.to_dicts(), packed)
+    assert packed.tobytes() == X.tobytes()
+    features = features_of(declared, "test")
+    exact = [features.row_of(x | {"bins": np.float64(x["bins"]), "more": 0})[0] for x in table.to_dicts()]
+    assert np.array(exact).tobytes() == X.tobytes()
+
+
+def test_a_missing_text_of_an_open_domain_is_refused() -> None:
+    counted = stats.Statistics({"w": {"heavy_hitters": "t"}}, {"t": {"text": 4}}, trust="window", seed=1)
+    for gap in (None, math.nan, ""):
+        with pytest.raises(SchemaError, match="missing"):
+            counted.learn_one({"t": gap})
+    assert counted.n_seen == 0
