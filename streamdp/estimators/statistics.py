@@ -462,7 +462,7 @@ class Statistics(Estimator):
 
         Raises the errors of `Estimator.learn_one`.
         """
-        super().learn_one(x, y, budget=budget, subject=subject, w=w)
+        super().learn_one(x, 0.0 if self._calendar is None else y, budget=budget, subject=subject, w=w)
 
     def learn_many(self, X: Any, y: Any = None, *, w: Any = WEIGHT) -> None:
         """Take the rows of a frame in order.
@@ -482,7 +482,7 @@ class Statistics(Estimator):
 
     @cached_property
     def _plain_targets(self) -> bool:
-        return False
+        return self._calendar is None
 
     def _encode_target(self, y: Any) -> float:
         if self._calendar is None:

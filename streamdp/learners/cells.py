@@ -11,50 +11,63 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+
+from streamdp.aggregation.block_loops import BlockSums, Places
 
 SQUARES = 0.5
 """The weight of the square of a value beside the value: its noise may be larger, for it serves the interval only."""
 
 
-class Index(Protocol):
+Sorter = tuple[int, int, np.ndarray | None]
+"""A column, the number of its kinds, and the inner edges of bins; None: see `block_loops.Places`."""
+
+
+class Index:
     """Sorts rows."""
 
     @property
     def count(self) -> int:
         """Into how many kinds."""
+        return math.prod(count for _, count, _ in self.sorters)
+
+    @property
+    def sorters(self) -> tuple[Sorter, ...]:
+        """By which columns; the kinds of the last one change first."""
+        raise NotImplementedError
+
+    @cached_property
+    def places(self) -> Places:
+        """What sorts, compiled."""
+        return Places(self.sorters)
 
     def of(self, X: np.ndarray) -> np.ndarray:
         """The kind (n,) of each row of X (n, p), from 0."""
+        return self.places.of(X)
 
 
 @dataclass(frozen=True)
 class All(Index):
     """All rows are of one kind."""
 
-    count = 1
-
-    def of(self, X: np.ndarray) -> np.ndarray:
-        return np.zeros(len(X), dtype=np.int64)
+    sorters = ()
 
 
 @dataclass(frozen=True)
-class Levels:
+class Levels(Index):
     """The category of a declared feature, whose columns are indicators of all categories but the first.
 
-    `first`: the index of the first indicator. `count`: the number of categories.
+    `first`: the index of the first indicator. `kinds`: the number of categories.
     """
 
     first: int
-    count: int
+    kinds: int
 
-    def of(self, X: np.ndarray) -> np.ndarray:
-        """See `Index.of`."""
-        numbers = np.arange(1, self.count)
-        levels: np.ndarray = (X[:, self.first : self.first + self.count - 1] @ numbers).astype(np.int64)
-        return levels
+    @property
+    def sorters(self) -> tuple[Sorter, ...]:
+        return ((self.first, self.kinds, None),)
 
 
 @dataclass(frozen=True)
@@ -68,15 +81,8 @@ class Bins(Index):
     edges: Sequence[float]
 
     @property
-    def count(self) -> int:
-        return len(self.edges) - 1
-
-    @cached_property
-    def _inner(self) -> np.ndarray:
-        return np.array(self.edges[1:-1])
-
-    def of(self, X: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self._inner, X[:, self.column], side="right")
+    def sorters(self) -> tuple[Sorter, ...]:
+        return ((self.column, len(self.edges) - 1, np.array(self.edges[1:-1])),)
 
 
 @dataclass(frozen=True)
@@ -86,14 +92,8 @@ class Crossed(Index):
     parts: tuple[Index, ...]
 
     @property
-    def count(self) -> int:
-        return math.prod(part.count for part in self.parts)
-
-    def of(self, X: np.ndarray) -> np.ndarray:
-        found = np.zeros(len(X), dtype=np.int64)
-        for part in self.parts:
-            found = found * part.count + part.of(X)
-        return found
+    def sorters(self) -> tuple[Sorter, ...]:
+        return tuple(sorter for part in self.parts for sorter in part.sorters)
 
 
 class Block(Protocol):
@@ -115,27 +115,29 @@ class Block(Protocol):
     def size(self) -> int:
         """How many numbers."""
 
-    def total(self, X: np.ndarray, scale: float) -> np.ndarray:
-        """The sum (size,) of the vectors of rows X (n, p), each in whole numbers of 1/scale, to which it is rounded."""
+    def summed(self, scale: float) -> tuple[Any, ...]:
+        """How `BlockSums` sums the vectors of rows, each in whole numbers of 1/scale, to which it is rounded."""
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
         """The vectors (n, size) of rows X (n, p)."""
 
 
+def sums_of(parts: Sequence[tuple[Block, float]], cells: float) -> BlockSums:
+    """What sums the vectors of blocks times their factors, in whole numbers of 1/cells."""
+    return BlockSums([block.summed(factor * cells) for block, factor in parts])
+
+
+def _lags(k: int) -> np.ndarray:
+    """The first column (k,) of the square root."""
+    numbers = np.arange(1, k)
+    return np.cumprod(np.append(1.0, (2 * numbers - 1) / (2 * numbers)))
+
+
 @lru_cache(maxsize=4)
 def square_root(k: int) -> np.ndarray:
     """The square root R (k, k) of the matrix of ones on and below the diagonal: a Toeplitz matrix."""
-    numbers = np.arange(1, k)
-    coefficients = np.cumprod(np.append(1.0, (2 * numbers - 1) / (2 * numbers)))
     lags = np.subtract.outer(np.arange(k), np.arange(k))
-    return np.where(lags >= 0, coefficients[np.abs(lags)], 0.0)
-
-
-@lru_cache(maxsize=4)
-def _rounded(k: int, scale: float) -> np.ndarray:
-    """The columns of R as rows, in whole numbers of 1/scale."""
-    rows: np.ndarray = np.rint(square_root(k).T * scale)
-    return rows
+    return np.where(lags >= 0, _lags(k)[np.abs(lags)], 0.0)
 
 
 @dataclass(frozen=True)
@@ -173,20 +175,15 @@ class Cells(Block):
 
     distance_l1 = 2.0
 
-    def of(self, X: np.ndarray) -> np.ndarray:
-        """The cell (n,) of each row of X (n, p): group by group."""
-        cells: np.ndarray = self.groups.of(X) * self.bins.count + self.bins.of(X)
-        return cells
+    @cached_property
+    def cells(self) -> Index:
+        """Group by group."""
+        return Crossed((self.groups, self.bins))
 
-    def total(self, X: np.ndarray, scale: float) -> np.ndarray:
-        counts = np.bincount(self.of(X), minlength=self.size).reshape(-1, self.bins.count)
-        if not self.ordered:
-            whole: np.ndarray = round(scale) * counts.ravel()
-            return whole
-        filled = np.flatnonzero(counts.any(axis=0))
-        table = _rounded(self.bins.count, scale)[filled]
-        sums: np.ndarray = counts[:, filled].astype(float) @ table  # exact below 2^53
-        return sums.astype(np.int64).ravel()
+    def summed(self, scale: float) -> tuple[Any, ...]:
+        bins = self.bins.count
+        lags = np.rint(_lags(bins) * scale) if self.ordered else ()
+        return int(self.ordered), self.cells.places, -1, bins, round(scale), 0.0, lags
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
         out = np.zeros((len(X), self.groups.count, self.bins.count))
@@ -208,6 +205,8 @@ class Values(Block):
     groups: Index
     column: int
     squares: float = SQUARES
+    kind: ClassVar[int] = 2
+    """The number of this kind of sum in `block_loops`, where 0 and 1 are those of `Cells`."""
 
     @property
     def size(self) -> int:
@@ -248,12 +247,8 @@ class Values(Block):
         squares = (rows[2] / self.squares + rows[0]) / 2
         return np.stack([rows[0], rows[1], squares]), (noise * (self.groups.count > 1), noise)
 
-    def total(self, X: np.ndarray, scale: float) -> np.ndarray:
-        groups, counts = self.groups.of(X), []
-        for column in self._parts(X):
-            whole = np.rint(column * scale)
-            counts.append(np.bincount(groups, whole, self.groups.count).astype(np.int64))
-        return np.concatenate(counts)
+    def summed(self, scale: float) -> tuple[Any, ...]:
+        return self.kind, self.groups.places, self.column, 1, scale, self.squares, ()
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
         one = np.eye(self.groups.count)[self.groups.of(X)]
@@ -270,6 +265,8 @@ class Thirds(Values):
 
     They are at least 0 and add up to 1, so two rows have an l1 distance of at most 2, as in counts.
     """
+
+    kind: ClassVar[int] = 3
 
     @property
     def size(self) -> int:

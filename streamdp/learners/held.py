@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamdp.aggregation.block_loops import BlockSums
 from streamdp.errors import BudgetError
-from streamdp.learners.cells import Block
+from streamdp.learners.cells import Block, sums_of
 from streamdp.learners.keyed import Keyed, KeyedSum
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
@@ -32,7 +33,7 @@ class HeldPure(BatchSum):
     pure = True
     trust = HELD
     caveats: Sequence[str] = HELD_CAVEATS
-    _totals: dict[Any, np.ndarray]
+    _sum: np.ndarray
     _places: np.ndarray
     """The bins of the rows, for each of `_ranks`, in an array that is longer than there are rows."""
     _rows: int
@@ -53,15 +54,20 @@ class HeldPure(BatchSum):
         self._cells, self._scale = _laplace(epsilon, summed)
         self.variance = 2 * (self._scale / self._cells) ** 2
         self._ranks = [block for block, _ in blocks if isinstance(block, Ranks)]
+        self._summed = sums_of([pair for pair in self.parts if not isinstance(pair[0], Ranks | Keyed)], self._cells)
+        self.sums = None if keyed or self._ranks else self._summed
         vars(self).update(self._nothing())
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | self._nothing()
 
     def _nothing(self) -> dict[str, Any]:
-        summed = [block for block, _ in self.parts if not isinstance(block, Ranks | Keyed)]
-        totals = {block: np.zeros(block.size, dtype=np.int64) for block in summed}
-        return {"_totals": totals, "_places": np.zeros((len(self._ranks), 0), dtype=np.int64), "_rows": 0}
+        places = np.zeros((len(self._ranks), 0), dtype=np.int64)
+        return {"_sum": np.zeros(self._summed.size, dtype=np.int64), "_places": places, "_rows": 0}
+
+    @property
+    def total(self) -> np.ndarray:
+        return self._sum
 
     def open(self, rng: Any, batch: int) -> None:
         """See `BatchSum.open`."""
@@ -73,19 +79,18 @@ class HeldPure(BatchSum):
             longer[:, : self._rows] = self._places[:, : self._rows]
             shorter, self._places = self._places, longer
             shorter[:] = 0
-        for block, factor in self.parts:
+        for block, _ in self.parts:
             if isinstance(block, Keyed):
                 self.keyed[block].add(X)
             elif isinstance(block, Ranks):
                 bins = block.of(X)
                 self._places[self._ranks.index(block), self._rows : rows] = bins
                 bins[:] = 0
-            else:
-                self._totals[block] += block.total(X, factor * self._cells)
+        self._summed.add(X, self._sum)
         self._rows = rows
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
-        found = [np.zeros(0)]
+        found, at = [np.zeros(0)], 0
         self.texts = {block: one.close(rng) for block, one in self.keyed.items()}
         for block, _ in self.parts:
             if isinstance(block, Keyed):
@@ -95,12 +100,12 @@ class HeldPure(BatchSum):
                 found.append(block.released(places, self._epsilons[block], rng))
             else:
                 noise = grid_laplace(rng, self._scale, block.size)
-                found.append((self._totals[block] + noise) / self._cells)
-                noise[:] = 0
+                found.append((self._sum[at : at + block.size] + noise) / self._cells)
+                noise[:], at = 0, at + block.size
         return np.concatenate(found)
 
     def wipe(self) -> None:
-        for array in (*self._totals.values(), self._places):
+        for array in (self._sum, self._places):
             array[:] = 0
         for one in self.keyed.values():
             one.wipe()
@@ -113,12 +118,14 @@ class PanPure(BatchSum):
     pure = True
     trust = Pan.trust
     caveats: Sequence[str] = Pan.caveats
+    sums: BlockSums
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts = [(block, share / block.distance_l1) for block, share in blocks]
         self._cells, self._scale = _laplace(_epsilon_of(budget), blocks)
         self.variance = 2 * 2 * (self._scale / self._cells) ** 2
-        self._sum = np.zeros(sum(block.size for block, _ in blocks), dtype=np.int64)
+        self.sums = sums_of(self.parts, self._cells)
+        self._sum = np.zeros(self.sums.size, dtype=np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_sum": np.zeros_like(self._sum)}
@@ -133,7 +140,7 @@ class PanPure(BatchSum):
         noise[:] = 0
 
     def add(self, X: np.ndarray, rng: Any) -> None:
-        self._sum += np.concatenate([block.total(X, factor * self._cells) for block, factor in self.parts])
+        self.sums.add(X, self._sum)
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
         self.open(rng, rows)

@@ -119,7 +119,7 @@ class CellReports:
         self._state = np.zeros(self._oracle.cells + 1, dtype=np.int64)  # the counts, and the number of reports
 
     def _cells(self, X: np.ndarray, word: np.ndarray) -> np.ndarray:
-        cells: np.ndarray = self._block.of(X)
+        cells: np.ndarray = self._block.cells.of(X)
         return cells
 
     def _rounded(self, X: np.ndarray, word: np.ndarray) -> np.ndarray:

@@ -19,15 +19,17 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import scipy
 
+from streamdp.aggregation.block_loops import BlockSums, RowSums
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import finite_array
 from streamdp.data.records import NO_BYTE
 from streamdp.errors import ConfigError
-from streamdp.learners.cells import Block
+from streamdp.learners.cells import Block, sums_of
 from streamdp.learners.keyed import Keyed, KeyedSum, Texts, added
 from streamdp.learners.learner import ONE_BREAK_IN, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
+from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
@@ -67,6 +69,8 @@ class BatchSum(Protocol):
     """The blocks, with the factors of their vectors."""
     variance: float
     """The variance of the noise of one coordinate of a batch's sum."""
+    sums: BlockSums | None = None
+    """What adds rows to `total`, if nothing else is kept of them."""
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None: ...
 
@@ -97,6 +101,7 @@ def _normed(blocks: Sequence[tuple[Block, float]]) -> tuple[Sequence[tuple[Block
 class Pan(BatchSum):
     """A sum of blocks between the noise that opens it and the noise that closes it: either alone protects a record."""
 
+    sums: BlockSums
     trust = ONE_BREAK_IN
     caveats: Sequence[str] = ("two break-ins within one batch are not covered", _AGAIN)
 
@@ -104,6 +109,7 @@ class Pan(BatchSum):
         self.parts, distance, size = _normed(blocks)
         self.sum = GridSum(budget, 1.0, distance, size)
         self.variance = 2 * self.sum.variance
+        self.sums = sums_of(self.parts, self.sum.cells)
 
     @property
     def total(self) -> np.ndarray:
@@ -113,7 +119,7 @@ class Pan(BatchSum):
         self.sum.add_noise(rng)
 
     def add(self, X: np.ndarray, rng: Any) -> None:
-        self.sum.total += np.concatenate([block.total(X, factor * self.sum.cells) for block, factor in self.parts])
+        self.sums.add(X, self.sum.total)
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
         return self.sum.close(rng)
@@ -270,6 +276,12 @@ class Sums(Learner):
             self.open.taken += len(rows)
             self._sum.add(rows, self.rng)
 
+    def record_kernel(self) -> RecordKernel | None:
+        sums = self._sum.sums
+        if sums is None or not self.open.taken:  # a batch must be opened first
+            return None
+        return RowSums(sums, self._sum.total, self.p)
+
     def _open(self, size: int) -> None:
         self._sum.wipe()  # what an exception left
         self._sum.open(self.rng, size)
@@ -303,6 +315,7 @@ class Sums(Learner):
             self._state = self._state + np.append(total, variance)
 
     def discard(self) -> None:
+        self.fast = None
         self.open.close()
         self._sum.wipe()
 

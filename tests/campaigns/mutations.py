@@ -145,8 +145,8 @@ MUTATIONS = [
     Mutation(
         "the sums of a window have no noise",
         "streamdp/learners/held.py",
-        "(self._totals[block] + noise) / self._cells",
-        "self._totals[block] / self._cells",
+        "(self._sum[at : at + block.size] + noise) / self._cells",
+        "self._sum[at : at + block.size] / self._cells",
         "tests/statistical/test_statistics.py",
     ),
     Mutation(

@@ -17,6 +17,7 @@ import pytest
 from river import bandit, feature_extraction
 
 import streamdp
+from benchmarks.paths import OURS, calls
 from streamdp import GaussianDP, PureDP, parse_budget, stats
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.config.trust import completed
@@ -24,7 +25,7 @@ from streamdp.data.times import Calendar
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.estimators import Statistics
 from streamdp.learners import ranks
-from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root
+from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root, sums_of
 from streamdp.learners.local_counts import CellReports, Oracle
 from streamdp.learners.ranks import distances, weights
 from streamdp.privacy.entropy import SeededEntropy
@@ -325,7 +326,47 @@ def test_no_vector_is_longer_and_no_two_are_farther_apart_than_is_said(block: An
     if not getattr(block, "ordered", False):
         assert np.abs(vectors[:, None] - vectors[None]).sum(axis=2).max() <= block.distance_l1 * (1 + 1e-12)
     scale = 2.0**20
-    np.testing.assert_allclose(block.total(X, scale) / scale, vectors.sum(axis=0), atol=201 / scale)
+    total = np.zeros(block.size, dtype=np.int64)
+    sums_of([(block, 1.0)], scale).add(X, total)
+    np.testing.assert_allclose(total / scale, vectors.sum(axis=0), atol=201 / scale)
+
+
+_OF_EACH_KIND = {
+    "mean": {"mean": "x", "by": "g"},
+    "all": {"sum": "x"},
+    "counts": {"count": ["g", "h"]},
+    "bins": {"histogram": "x", "edges": [0, 1, 4, 9], "by": "h"},
+}
+
+
+@pytest.mark.parametrize(
+    ("trust", "budget", "more"),
+    [
+        ("process", "mu=1", {"median": {"quantile": 0.5, "of": "x", "by": "g"}}),
+        ("process", "eps=1", {}),
+        ("window", "mu=1", {"median": {"quantile": [0.1, 0.5], "of": "x"}}),
+        ("window", "eps=1", {}),
+    ],
+)
+def test_plain_records_are_summed_by_one_compiled_call(trust: Any, budget: str, more: Any) -> None:
+    """With the same numbers. It took 30 to 90 us, in numpy calls for arrays of one row: 1/150 to 1/800 of River."""
+
+    class Slow(dict[str, Any]):
+        """No plain dict: it takes the exact way."""
+
+    features = {"x": (0, 9), "g": ["a", "b", "c"], "h": ["no", "yes"]}
+    fast, slow = (stats.Statistics(_OF_EACH_KIND | more, features, budget, trust, seed=1) for _ in range(2))
+    for i in range(2_600):  # the end of a batch is among them
+        record = {"x": i % 13 - 2, "g": "abc"[i % 3], "h": ("no", "yes")[i % 7 > 3]}
+        fast.learn_one(record)
+        slow.learn_one(Slow(record))
+    assert (
+        len(calls(lambda: fast.learn_one(record), OURS)) <= 4 < len(calls(lambda: slow.learn_one(Slow(record)), OURS))
+    )
+    for model in (fast, slow):
+        assert model.n_seen == 2_601
+        model.close_batch()
+    assert repr(fast.rows()) == repr(slow.rows())
 
 
 @pytest.mark.parametrize("trust", ["process", "window", "shuffler", "nobody"])
@@ -870,7 +911,7 @@ def test_nothing_of_an_open_window_is_in_a_state_or_copy() -> None:
         model.state_dict()
     copied = model.clone(include_attributes=True)
     held = copied.learner._sum
-    assert not any(total.any() for total in held._totals.values())
+    assert not held.total.any()
     assert not held._places.any()
     model.learner.discard()
     assert not model.learner._sum._places.any()

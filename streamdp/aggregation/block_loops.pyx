@@ -1,0 +1,207 @@
+"""Compiled loops of blocks: which cell a row is in, and what rows add to sums, in whole numbers."""
+
+from libc.math cimport rint
+from libc.stdint cimport int64_t, uint64_t
+
+import numpy as np
+
+cimport numpy as cnp
+
+from streamdp.optim.record_kernel cimport RecordKernel
+from streamdp.privacy.arrays cimport Rows, entry, rows_of, vector, whole_numbers
+
+cnp.import_array()
+
+cdef enum:
+    COUNTS, ORDERED, VALUES, THIRDS
+
+
+cdef class Places:
+    """Sorts rows by several columns.
+
+    `sorters`: the column, the number of kinds, and the inner edges (kinds - 1,) of bins, or None: then the column is the
+    first of the indicators of all kinds but the first. The kinds of the last sorter change first.
+    """
+
+    cdef readonly tuple sorters
+    cdef cnp.ndarray _columns, _counts, _starts, _edges
+    cdef int64_t* _column
+    cdef int64_t* _count
+    cdef int64_t* _start
+    cdef double* _edge
+    cdef Py_ssize_t _several
+    cdef readonly Py_ssize_t count
+
+    def __init__(self, sorters):
+        self.sorters = tuple(sorters)
+        edges = [np.empty(0) if inner is None else np.asarray(inner, dtype=float) for _, _, inner in self.sorters]
+        if any(len(inner) not in (0, count - 1) for inner, (_, count, _) in zip(edges, self.sorters)):
+            raise TypeError("expected as many inner edges as kinds but one")
+        ends = np.cumsum([0, *map(len, edges)])
+        starts = [-1 if inner is None else end for end, (_, _, inner) in zip(ends, self.sorters)]
+        self._several, self._edges = len(self.sorters), np.concatenate([np.empty(0), *edges])
+        self._columns = np.array([column for column, _, _ in self.sorters], dtype=np.int64)
+        self._counts = np.array([count for _, count, _ in self.sorters], dtype=np.int64)
+        self._starts = np.array(starts, dtype=np.int64)
+        self._column, self._count = whole_numbers(self._columns), whole_numbers(self._counts)
+        self._start, self._edge = whole_numbers(self._starts), vector(self._edges)
+        self.count = int(np.prod(self._counts))
+
+    def __reduce__(self):
+        return Places, (self.sorters,)
+
+    def width(self):
+        """How many columns rows need at least."""
+        return max([column + (count - 1 if inner is None else 1) for column, count, inner in self.sorters], default=0)
+
+    def of(self, cnp.ndarray X not None):
+        """The place (n,) of each row of X (n, p)."""
+        cdef Rows rows
+        cdef Py_ssize_t i
+        rows_of(X, &rows)
+        if rows.width < self.width():
+            raise TypeError("the rows have too few columns")
+        cdef cnp.ndarray out = np.empty(rows.n, dtype=np.int64)
+        cdef int64_t* place = whole_numbers(out)
+        for i in range(rows.n):
+            place[i] = self._of(&rows, i)
+        return out
+
+    cdef int64_t _of(self, const Rows* X, Py_ssize_t i) noexcept:
+        cdef int64_t place = 0, kind, low, high, middle
+        cdef Py_ssize_t k
+        cdef double value
+        for k in range(self._several):
+            low, high = 0, self._count[k] - 1
+            if self._start[k] < 0:
+                for middle in range(high):
+                    if entry(X, i, self._column[k] + middle) != 0.0:
+                        low = middle + 1
+            else:
+                value = entry(X, i, self._column[k])
+                while low < high:
+                    middle = (low + high) // 2
+                    if value < self._edge[self._start[k] + middle]:
+                        high = middle
+                    else:
+                        low = middle + 1
+            place = place * self._count[k] + low
+        return place
+
+
+cdef class Summed:
+    """What rows add for one block, to its part of the sums from `at` on.
+
+    `kind`: the number of the class of the block. `places`: the cells, or the groups of a value in the `column`. `bins`:
+    the number of ordered cells of a group. `scale`: how many whole numbers are 1. `squares`: see `cells.Values`.
+    `lags`: (bins,) what a row adds to the ordered cell so many after its own.
+    """
+
+    cdef Places _places
+    cdef int _kind
+    cdef Py_ssize_t _column, _groups, _bins
+    cdef readonly Py_ssize_t at, size
+    cdef double _scale, _squares
+    cdef cnp.ndarray _lags, _filled
+    cdef int64_t* _lag
+    cdef int64_t* _count
+
+    def __init__(self, Py_ssize_t at, int kind, Places places not None, column, bins, double scale, squares, lags):
+        self.at, self._kind, self._places, self._scale, self._squares = at, kind, places, scale, squares
+        self._column, self._groups, self._bins = column, places.count, bins
+        self._lags = np.asarray(lags, dtype=np.int64)
+        self._filled = np.zeros(places.count if kind == ORDERED else 0, dtype=np.int64)
+        self._lag, self._count = whole_numbers(self._lags), whole_numbers(self._filled)
+        if kind == ORDERED and (len(self._lags) != bins or places.count % bins):
+            raise TypeError("expected a number for each of the ordered bins")
+        self.size = places.count
+        if kind == VALUES:
+            self.size = 2 if places.count == 1 else 3 * places.count
+        elif kind == THIRDS:
+            self.size = 3 * places.count
+
+    def width(self):
+        """How many columns rows need at least."""
+        return max(self._places.width(), self._column + 1)
+
+    cdef void _add(self, const Rows* X, int64_t* total) noexcept:
+        cdef Py_ssize_t i, j, left
+        cdef int64_t place, times
+        cdef int64_t* out
+        cdef double v
+        total += self.at
+        for i in range(X.n):
+            place = self._places._of(X, i)
+            if self._kind == COUNTS:
+                total[place] += <int64_t> self._scale
+                continue
+            if self._kind == ORDERED:
+                self._count[place] += 1
+                continue
+            v, out = entry(X, i, self._column), total + place
+            if self._kind == THIRDS:
+                out[0] += <int64_t> rint((1.0 - v) / 2.0 * ((1.0 - v) / 2.0) * self._scale)
+                out[self._groups] += <int64_t> rint((1.0 - v * v) / 2.0 * self._scale)
+                out[2 * self._groups] += <int64_t> rint((1.0 + v) / 2.0 * ((1.0 + v) / 2.0) * self._scale)
+                continue
+            if self._groups > 1:
+                out[0] += <int64_t> rint(self._scale)
+                out += self._groups
+            out[0] += <int64_t> rint(v * self._scale)
+            out[self._groups] += <int64_t> rint(self._squares * (2.0 * (v * v) - 1.0) * self._scale)
+        if self._kind == ORDERED:  # each filled cell once
+            for i in range(X.n):
+                place = self._places._of(X, i)
+                times = self._count[place]
+                if times:
+                    self._count[place], left, out = 0, self._bins - place % self._bins, total + place
+                    for j in range(left):
+                        out[j] += times * self._lag[j]
+
+
+cdef class BlockSums:
+    """What rows add to the sums of several blocks, one after the other; see `Summed` for the numbers of each of `given`."""
+
+    cdef readonly tuple given
+    cdef list _blocks
+    cdef readonly Py_ssize_t size, width
+
+    def __init__(self, given):
+        self.given, self._blocks, self.size, self.width = tuple(given), [], 0, 0
+        for one in self.given:
+            block = Summed(self.size, *one)
+            self._blocks.append(block)
+            self.size += block.size
+            self.width = max(self.width, block.width())
+
+    def __reduce__(self):
+        return BlockSums, (self.given,)
+
+    def add(self, cnp.ndarray X not None, cnp.ndarray total not None):
+        """Add rows X (n, p) to the `total` (size,), int64, in place."""
+        cdef Rows rows
+        rows_of(X, &rows)
+        if rows.width < self.width or len(total) != self.size:
+            raise TypeError("the rows or the sums have too few columns")
+        self._add(&rows, whole_numbers(total))
+
+    cdef void _add(self, const Rows* X, int64_t* total) noexcept:
+        for block in self._blocks:
+            (<Summed> block)._add(X, total)
+
+
+cdef class RowSums(RecordKernel):
+    """`BlockSums.add` for one record of p features, to the same total."""
+
+    cdef BlockSums _blocks
+    cdef int64_t* _total
+
+    def __init__(self, BlockSums blocks not None, cnp.ndarray total not None, Py_ssize_t p):
+        if p < blocks.width or len(total) != blocks.size:
+            raise TypeError("the rows or the sums have too few columns")
+        self._kept, self._blocks, self._total = total, blocks, whole_numbers(total)
+        self.width, self.room, self.draws = p, 0, False
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        self._blocks._add(X, self._total)
+        return True
