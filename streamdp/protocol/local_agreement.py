@@ -29,7 +29,7 @@ Name = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 _NUMBER = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
-_BUDGET = rf"^(eps={_NUMBER}|eps={_NUMBER},delta={_NUMBER}|mu={_NUMBER})$"
+BUDGET = rf"^(eps={_NUMBER}|eps={_NUMBER},delta={_NUMBER}|mu={_NUMBER})$"
 
 
 class Wire(BaseModel):
@@ -79,7 +79,7 @@ class Transformed(Wire):
     knots: list[float] | None = Field(max_length=_MOST_COLUMNS)
     bins: list[float] | None = Field(max_length=_MOST_COLUMNS)
     cyclic: str | float | None  # a period, or a part of a date that is written in ISO 8601
-    hash: Annotated[int, BeforeValidator(whole), Field(ge=2, le=_MOST_COLUMNS)] | None
+    hash: Annotated[int, Field(ge=2, le=_MOST_COLUMNS), BeforeValidator(whole)] | None
     product: list[Name] | None = Field(max_length=_MOST_COLUMNS)
 
 
@@ -200,12 +200,12 @@ class WireLoss(Wire):
 class LocalAgreement(Wire):
     """What people agree to once. It never changes while a job lives; a device refuses a document with another one."""
 
-    protocol: Annotated[int, BeforeValidator(whole), Field(ge=PROTOCOL, le=PROTOCOL)]
+    protocol: Annotated[int, Field(ge=PROTOCOL, le=PROTOCOL), BeforeValidator(whole)]
     job: Name
     schema_: WireSchema = Field(alias="schema")
     loss: WireLoss
     mechanism: Literal["laplace", "gaussian", "privunit"]
-    budget: Annotated[str, Field(max_length=100, pattern=_BUDGET)]  # the most that a report may spend
+    budget: Annotated[str, Field(max_length=100, pattern=BUDGET)]  # the most that a report may spend
 
     @classmethod
     def of(cls, job: str, definition: Definition) -> LocalAgreement:

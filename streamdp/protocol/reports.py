@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictInt, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StrictInt, ValidationError
 
 from streamdp.errors import BudgetError, RefusedReportError, SchemaError
 from streamdp.privacy.guarantees import parse_budget
-from streamdp.protocol.local_agreement import PROTOCOL, LocalAgreement, Name, Wire, whole
+from streamdp.protocol.local_agreement import BUDGET, PROTOCOL, LocalAgreement, Name, Wire, whole
 
 if TYPE_CHECKING:
     from streamdp.scaling.search import Question
@@ -22,7 +22,7 @@ MOST_BYTES = 8 << 20
 MALFORMED = "malformed"
 """The reason of what is no report."""
 
-_Whole = Annotated[int, BeforeValidator(whole), Field(ge=0, lt=2**53)]
+_Whole = Annotated[int, Field(ge=0, lt=2**53), BeforeValidator(whole)]
 
 
 class Below(Wire):
@@ -94,11 +94,20 @@ def read_document(text: bytes) -> Document:
     return found
 
 
+_NONE: dict[str, JsonValue] = {"type": "null"}
+_GRADIENT: dict[str, JsonValue] = {"ask": {"const": "gradient"}, "gradient": {"type": "array"}, "bit": _NONE}
+_OF_GRADIENT: dict[str, JsonValue] = {"properties": _GRADIENT, "required": ["gradient"]}
+_BIT: dict[str, JsonValue] = {"ask": {"type": "object"}, "bit": {"type": "boolean"}, "gradient": _NONE}
+_OF_BIT: dict[str, JsonValue] = {"properties": _BIT, "required": ["ask", "bit"]}
+
+
 class WireReport(Wire):
-    """One report."""
+    """One report: of a gradient, or of a bit."""
+
+    model_config = Wire.model_config | ConfigDict(json_schema_extra={"oneOf": [_OF_GRADIENT, _OF_BIT]})
 
     version: _Whole  # of the document that was answered
-    budget: Annotated[str, Field(max_length=100)]  # what the report spends, such as "eps=1"
+    budget: Annotated[str, Field(max_length=100, pattern=BUDGET)]  # what the report spends, such as "eps=1"
     id: Annotated[str, Field(min_length=1, max_length=200)]  # the report counts once, however often it is sent
     ask: Ask = "gradient"  # the question that was answered, as the document has it
     gradient: list[float] | None = None  # (d,) noisy, if a gradient was asked for

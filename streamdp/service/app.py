@@ -26,6 +26,16 @@ from streamdp.service.requests import no_such_path
 
 _log = logging.getLogger("streamdp.service.app")
 
+_INTRODUCTION = """
+Private models that learn from calls, and predict for them. Send records to `learn`: the answer comes after the commit
+that counted them. Ask `predict` with the same features. `weights` or `statistics` have what was learned, and a job's
+own page has its privacy statement. Devices that do not trust this service get a `randomizer`, and send `reports` of it
+in place of records.
+
+A name such as `delays` is that of a job; `/v1/models` lists all of them. If the service has tokens, send one as
+`Authorization: Bearer TOKEN`. A problem is answered as `application/problem+json`, whose `detail` says what to do.
+"""
+
 ROUTERS = (
     predicting.router,
     learning.router,
@@ -106,7 +116,8 @@ def create_app(
         _log.error("job %r is not served: %s", name, why)
 
     routes = [route for router in ROUTERS for route in router.routes]
-    app = _Application(title="streamdp", version=__version__, lifespan=_lifespan, openapi_url=None, routes=routes)
+    about = {"title": "streamdp", "version": __version__, "description": _INTRODUCTION}
+    app = _Application(**about, lifespan=_lifespan, openapi_url=None, routes=routes)
     app.router.default = no_such_path
     state = app.state
     state.jobs = jobs

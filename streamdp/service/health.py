@@ -8,10 +8,12 @@ from streamdp.service import documents, schemas
 from streamdp.service.problems import busy, responses
 from streamdp.service.requests import Route, allowed, no_such_job
 
+_EXAMPLE = 'streamdp_records_total{job="delays",outcome="learned"} 2000.0'
+
 router = APIRouter(tags=["operation"], route_class=Route, default_response_class=Response)
 
 
-@router.get("/healthz", responses={200: {"model": schemas.Health}, **responses(400)})
+@router.get("/healthz", responses=schemas.answers(schemas.Health) | responses(400))
 async def healthz(request: Request) -> Response:
     """The process is up."""
     return documents.answer({"status": "up"})
@@ -19,7 +21,7 @@ async def healthz(request: Request) -> Response:
 
 @router.get(
     "/readyz",
-    responses={200: {"model": schemas.Health}, **responses(400, 404, 503)},
+    responses=schemas.answers(schemas.Health) | responses(400, 404, 503),
     openapi_extra=schemas.ONE_JOB,
 )
 async def readyz(request: Request) -> Response:
@@ -34,7 +36,13 @@ async def readyz(request: Request) -> Response:
     return documents.answer({"status": "ready"})
 
 
-@router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **responses(400, 401, 403)})
+@router.get(
+    "/metrics",
+    responses={
+        200: {"content": {"text/plain": {"example": 'streamdp_records_total{job="delays",outcome="learned"} 2000.0'}}},
+        **responses(400, 401, 403),
+    },
+)
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     allowed(request, None, "metrics")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 
 from streamdp.service import documents, schemas
@@ -14,10 +12,8 @@ from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import Route, caller_of, job_for, read_json, work_on
 
 MOST_KEY_BYTES = 256
-OUTCOMES: dict[int | str, dict[str, Any]] = {
-    200: {"model": schemas.LearnAnswer},
-    **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
-}
+OUTCOMES = schemas.answers(schemas.LearnAnswer)
+OUTCOMES |= responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)
 """What a route that learns answers, for its description."""
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)

@@ -12,10 +12,10 @@ from streamdp.service.requests import Route, job_for, readable
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
-JobName = Annotated[str, Path(description="The name of the job.")]
+JobName = Annotated[str, Path(description="The name of the job.", examples=["delays"])]
 
 
-@router.get("", responses={200: {"model": schemas.Models}, **responses(400, 401, 403)})
+@router.get("", responses=schemas.answers(schemas.Models) | responses(400, 401, 403))
 async def models(request: Request) -> Response:
     """The jobs of the service, and what they have learned."""
     jobs = readable(request)
@@ -23,13 +23,13 @@ async def models(request: Request) -> Response:
     return documents.answer({"models": [documents.summary(job) for job in jobs], "unusable": unusable})
 
 
-@router.get("/{job}", responses={200: {"model": schemas.ModelAnswer}, **responses(400, 401, 403, 404)})
+@router.get("/{job}", responses=schemas.answers(schemas.ModelAnswer) | responses(400, 401, 403, 404))
 async def model(request: Request, job: JobName) -> Response:
     """One model: its schema, its guarantee and its privacy statement."""
     return documents.answer(documents.description(job_for(request, job, "read")))
 
 
-@router.get("/{job}/weights", responses={200: {"model": schemas.Weights}, **responses(400, 401, 403, 404)})
+@router.get("/{job}/weights", responses=schemas.answers(schemas.Weights) | responses(400, 401, 403, 404))
 async def weights(request: Request, job: JobName) -> Response:
     """The weights in original units, with 95 % intervals where the estimator has them."""
     found = job_for(request, job, "read").model
@@ -39,7 +39,7 @@ async def weights(request: Request, job: JobName) -> Response:
     return documents.answer(shown)
 
 
-@router.get("/{job}/statistics", responses={200: {"model": schemas.StatisticsAnswer}, **responses(400, 401, 403, 404)})
+@router.get("/{job}/statistics", responses=schemas.answers(schemas.StatisticsAnswer) | responses(400, 401, 403, 404))
 async def statistics(request: Request, job: JobName) -> Response:
     """The statistics, with 95 % intervals."""
     found = job_for(request, job, "read").model

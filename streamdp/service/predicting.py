@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, defa
 
 @router.post(
     "/{job}/predict",
-    responses={200: {"model": schemas.Predictions}, **responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
+    responses=schemas.answers(schemas.Predictions) | responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
     openapi_extra=schemas.body(schemas.PredictCall),
 )
 async def predict(request: Request, job: JobName) -> Response:

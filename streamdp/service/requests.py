@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Request
 from fastapi.routing import APIRoute
@@ -34,6 +34,11 @@ class Route(APIRoute):
 
     FastAPI would parse them again, and each error would pass its handlers: see record 10 of docs/decisions.
     """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+        said = " ".join((endpoint.__doc__ or "").split())
+        first = said.partition(". ")[0].removesuffix(".")
+        super().__init__(path, endpoint, **given | {"summary": first, "description": said})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; see the ASGI specification."""

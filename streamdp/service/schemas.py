@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from streamdp.data.subjects import subject_bytes
+from streamdp.protocol.reports import WireReport
 
 MAX_RECORDS = 10_000
 """The most records or reports of a call."""
@@ -178,10 +179,10 @@ class LearnCall(Sent):
     records: list[LearnRecord] = Field(max_length=MAX_RECORDS)
 
 
-class ReportsCall(BaseModel):
-    """Reports of devices: see docs/reports.md."""
+class ReportsCall(Sent):
+    """Reports of devices: see docs/reports.md. One that does not fit is not learned, and the others are."""
 
-    reports: list[dict[str, Any]] = Field(max_length=MAX_RECORDS)
+    reports: list[WireReport] = Field(max_length=MAX_RECORDS)
 
 
 class Health(BaseModel):
@@ -193,9 +194,24 @@ class Health(BaseModel):
 def body(kind: type[BaseModel]) -> dict[str, Any]:
     """The description of a body that the route parses by itself."""
     schema = kind.model_json_schema()
-    for inner in schema.pop("$defs", {}).values():
-        schema["properties"]["records"]["items"] = inner
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    content = {"schema": _inlined(schema, schema.pop("$defs", {})), "example": EXAMPLES[kind]}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """A schema with the `definitions` in the place of their references, which are to another document."""
+    if isinstance(schema, list):
+        return [_inlined(part, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {key: _inlined(part, definitions) for key, part in schema.items()}
+
+
+def answers(kind: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """The description of what a route answers if all is well, with an example."""
+    return {200: {"model": kind, "content": {"application/json": {"example": EXAMPLES[kind]}}}}
 
 
 IDEMPOTENT: dict[str, Any] = {
@@ -216,3 +232,39 @@ ONE_JOB: dict[str, Any] = {
     ]
 }
 """The description of the parameter that asks for one job."""
+
+
+def text(media_type: str, example: str) -> dict[int | str, dict[str, Any]]:
+    """The description of an answer that is text, with an example."""
+    return {200: {"content": {media_type: {"example": example}}}}
+
+
+_SUMMARY = {"job": "delays", "estimator": "LDPASGDClassifier", "version": 4, "learned": 2000, "refused": 3}
+_SUMMARY |= {"left_out": 0, "dead": 1, "waiting": 0, "trouble": None, "committed_at": 1795912639.1}
+_MODEL = _SUMMARY | {
+    "schema": {"features": {"hour": [0, 24]}, "target": {"column": "late", "classes": ["False", "True"]}},
+    "guarantee": {"epsilon": 1.0, "neighbours": "one record is replaced", "trust": "nobody", "private": True},
+    "statement": "Privacy statement after 2,000 records learned and 3 refused. ...",
+    "doubts": [],
+    "unpublished": [],
+}
+_LATE = {"name": "hour", "value": 0.07, "low": 0.05, "high": 0.09, "settles_at": None, "unit": "score per unit of hour"}
+_MEAN = {"statistic": "mean delay", "group": "JFK", "item": None, "value": 12.4, "low": 12.1, "high": 12.7}
+EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
+    Models: {"models": [_SUMMARY], "unusable": []},
+    ModelAnswer: _MODEL,
+    Weights: {"version": 4, "weights": [_LATE], "doubts": []},
+    StatisticsAnswer: {"version": 4, "statistics": [_MEAN]},
+    PredictCall: {"records": [{"dep_delay": 9, "hour": 8}]},
+    Predictions: {
+        "version": 4,
+        "predictions": ["True"],
+        "probabilities": [{"False": 0.25, "True": 0.75}],
+        "doubts": [],
+    },
+    LearnCall: {"records": [{"x": {"dep_delay": 9, "hour": 8}, "y": "True", "subject": "N14228"}]},
+    LearnAnswer: {"version": 5, "learned": 1, "refused": 0, "left_out": 0, "dead": []},
+    ReportsCall: {"reports": [{"version": 4, "budget": "eps=1", "id": "3f6c", "gradient": [1.3, -0.4, 2.1]}]},
+    Health: {"status": "up"},
+}
+"""A body or an answer of each call, as the service's page of calls shows it."""

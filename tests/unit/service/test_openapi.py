@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,9 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 
+from streamdp.errors import RefusedReportError
+from streamdp.protocol.reports import read_report
+from streamdp.service import schemas
 from tests.support.service import client, job
 
 JUDGED = [negative_data_rejection, positive_data_acceptance]
@@ -45,6 +49,60 @@ def call(operation: Any, mode: GenerationMode, examples: int) -> None:
         case.call_and_validate(excluded_checks=JUDGED)
 
     test()
+
+
+def test_each_call_has_a_summary_and_examples_that_fit(tmp_path: Path) -> None:
+    with client(job(tmp_path)) as http:
+        document = http.get("/openapi.json").json()
+    assert "Private models" in document["info"]["description"]
+    calls = [call for path in document["paths"].values() for call in path.values()]
+    assert len(calls) == 12
+    for call in calls:
+        assert call["summary"] == call["description"].split(". ")[0].removesuffix(".")
+        assert len(call["summary"].split()) > 1
+        (shown,) = call["responses"]["200"]["content"].values()
+        assert "example" in shown or call["operationId"].startswith("randomizer")
+        if "requestBody" in call:
+            assert "example" in call["requestBody"]["content"]["application/json"]
+    for kind, example in schemas.EXAMPLES.items():
+        kind.model_validate(example)
+
+
+REPORT: dict[str, Any] = {"version": 1, "budget": "eps=1", "id": "a", "gradient": [1.0]}
+ASKED: dict[str, Any] = {"version": 1, "budget": "eps=1", "id": "a", "ask": {"column": "x", "below": 0.5}, "bit": True}
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        REPORT,
+        REPORT | {"subject": 5},
+        ASKED,
+        ASKED | {"ask": {"column": "x", "centre": 0.5, "within": 1.0}},
+        *({name: value for name, value in REPORT.items() if name != left} for left in REPORT),
+        REPORT | {"bit": True},
+        ASKED | {"gradient": [1.0]},
+        ASKED | {"ask": "gradient"},
+        ASKED | {"bit": None},
+        REPORT | {"budget": "much"},
+        REPORT | {"version": -1},
+        REPORT | {"id": ""},
+        REPORT | {"other": 1},
+        REPORT | {"gradient": ["1"]},
+        ASKED | {"ask": {"column": "x", "centre": 0.5, "within": 0.0}},
+        "report",
+    ],
+)
+def test_the_schema_of_a_report_refuses_what_is_no_report(report: Any) -> None:
+    """It took any object."""
+    content = schemas.body(schemas.ReportsCall)["requestBody"]["content"]["application/json"]
+    validator = jsonschema.Draft202012Validator(content["schema"])
+    try:
+        read_report(report)
+    except RefusedReportError:
+        assert not validator.is_valid({"reports": [report]})
+    else:
+        assert validator.is_valid({"reports": [report]})
 
 
 @pytest.mark.slow
