@@ -92,16 +92,18 @@ def weight_rows(model: Model) -> list[dict[str, Any]]:
     target = schema.target
     classes = target.classes
     bases = model.definition.schema_.baselines()
+    units = {name: f" ({given['unit']})" for name, given in schema.words()["features"].items() if "unit" in given}
     rows = []
     for weight in weights(model.estimator):
-        gained = target.column if target.transform is None else f"log of {target.column}"
+        gained = target.unit or target.column
+        gained = gained if target.transform is None else f"log of {gained}"
         gained = gained if classes is None else "score"
         if weight.name.startswith("("):
             unit = gained
         elif weight.name in bases:
             unit = f"{gained}, beside {bases[weight.name]}"
         else:
-            unit = f"{gained} per unit of {weight.name}"
+            unit = f"{gained} per unit of {weight.name}{units.get(weight.name, '')}"
         row: dict[str, Any] = {"name": weight.name, "value": weight.value, "low": weight.low, "high": weight.high}
         row |= {"settles_at": weight.settles_at, "unit": unit}
         rows.append(row | ({} if weight.label is None else {"class": weight.label}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,10 +60,14 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         lag = page.locator("[data-number='Not read yet']")
         expect(lag).to_have_text("1,234")
         unread = 0
-        said, _, notes = http.get("/v1/models/late").json()["statement"].partition("\n\n")
-        expect(page.locator("#promise")).to_have_text(said)
-        expect(page.locator("#statement")).to_have_text(notes)
-        assert "neighbour" in notes.lower()
+        statement = http.get("/v1/models/late").json()["statement"]
+        expect(page.locator("#statement")).to_have_text(statement)
+        promise = page.locator("#promise p")
+        expect(promise).to_have_count(2)
+        expect(promise.first).to_contain_text("Who must be trusted: ")
+        expect(promise.last).to_contain_text("at most: epsilon = 1: no output is more than 2.72 times as likely")
+        expect(page.locator("#statement")).to_be_hidden()
+        assert page.locator("h2").first.text_content() == "Weights"
         weights = http.get("/v1/models/late/weights").json()["weights"]
         expect(page.locator("#weights tr")).to_have_count(len(weights))
         expect(page.locator("#weights tr").first).to_contain_text(weights[0]["name"])
@@ -75,9 +80,8 @@ def test_the_live_page_shows_the_model_each_commit_and_plans(
         for k in range(1, 4):  # no reload
             learn(http, before + 10 * k, 10)
             expect(learned).to_have_text(f"{before + 10 * k:,}")
-        said, _, notes = http.get("/v1/models/late").json()["statement"].partition("\n\n")
-        expect(page.locator("#promise")).to_have_text(said)
-        expect(page.locator("#statement")).to_have_text(notes)
+        statement = http.get("/v1/models/late").json()["statement"]
+        expect(page.locator("#statement")).to_have_text(statement)
         expect(lag).to_have_text("0")
         http.post("/v1/models/late/learn", json={"records": [{"x": {}, "y": "x", "subject": "s"}]})
         expect(page.locator("[data-number='Not usable']")).to_have_text("1")
@@ -107,7 +111,10 @@ def test_no_number_of_the_live_page_is_minus_zero_or_a_zero_that_is_none(http: h
         rows = page.locator("#weights tr")
         expect(rows).to_have_count(3)
         cells = [row.split("\t") for row in rows.all_inner_texts()]
-        assert [cell[1:3] for cell in cells] == [
+        expect(rows.locator("svg circle")).to_have_count(3)
+        expect(rows.locator("svg rect")).to_have_count(2)  # of those with an interval
+        assert fits(page)
+        assert [[cell.strip() for cell in row[1:3]] for row in cells] == [
             ["0", "-0.00004 to 0"],
             ["-1E-17", "not settled"],
             ["0.000123", "1.5 to 123,500"],
@@ -124,6 +131,15 @@ def test_the_live_page_says_what_the_columns_mean(http: httpx.Client, browser: B
         expect(rows).to_have_count(3)
         page.select_option("#job", "late")
         expect(page.locator("#columns")).to_be_hidden()
+
+
+@pytest.mark.parametrize(("locale", "date"), [("de-DE", r"\d+\.\d+\.20\d\d"), ("en-US", r"\d+/\d+/20\d\d")])
+def test_dates_are_those_of_the_readers_locale(http: httpx.Client, browser: Browser, locale: str, date: str) -> None:
+    with page_of(browser, locale=locale) as page:
+        page.goto(address(http))
+        chart = page.locator("#records .u-over")
+        chart.hover()
+        expect(page.locator("#records .u-legend .u-value").first).to_have_text(re.compile(date))
 
 
 def luminance(page: Page, name: str) -> float:
@@ -183,6 +199,7 @@ def test_a_person_takes_part_by_keyboard_and_the_answers_stay_in_the_browser(
         expect(page.locator("#fields")).to_contain_text("Write a negative number if it left early.")
         expect(page.locator("#identity")).to_be_hidden()
         assert page.locator("#digest").text_content() == half.agreement
+        expect(page.locator("#agreed")).to_be_visible()  # without a click
         for key in ("Tab", "Tab"):
             page.keyboard.press(key)
         page.keyboard.type(SECRET)
@@ -271,6 +288,7 @@ def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, brow
         sent = posted(page)
         page.goto(address(http, "/join/wages"))
         identity = page.locator("#identity")
+        expect(identity).to_contain_text("which reports are from you, such as your member number")
         expect(identity).to_contain_text("It is sent as you write it, without noise")
         expect(identity).to_contain_text("Your name")
         expect(identity).to_contain_text("As on your badge.")

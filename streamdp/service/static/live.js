@@ -3,6 +3,15 @@ const at = (id) => document.getElementById(id);
 const decimals = { maximumSignificantDigits: 4, signDisplay: "negative" }; // no -0
 const format = (x) => (x === null || x === undefined ? "not settled" : x.toLocaleString("en", x && Math.abs(x) < 1e-6 ? { ...decimals, notation: "scientific" } : decimals));
 const interval = (low, high) => (low === null && high === null ? "not settled" : `${format(low)} to ${format(high)}`);
+/** The marks of an axis of time, in the reader's locale: the clock, and below it the date where it begins. */
+function moments(_, times) {
+  const step = times[1] - times[0], date = (time) => new Date(1000 * time).toLocaleDateString();
+  const clock = { hour: "numeric", minute: "2-digit", second: step < 60 ? "2-digit" : undefined };
+  return times.map((time, k) => {
+    if (step >= 86400) return date(time);
+    return new Date(1000 * time).toLocaleTimeString(undefined, clock) + (k && date(time) === date(times[k - 1]) ? "" : `\n${date(time)}`);
+  });
+}
 const words = (name) => name.replaceAll("_", " ");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let reading = null, shown = null, described = 0, timer = null;
@@ -14,13 +23,26 @@ function make(name, text, className = "") {
   return element;
 }
 
+const NS = "http://www.w3.org/2000/svg";
+/** A value and its interval beside 0, for the eye: the cells have the numbers. */
+function drawn(value, low, high) {
+  const known = [0, value, low, high].filter((x) => x !== null && x !== undefined), least = Math.min(...known), span = Math.max(...known) - least || 1;
+  const place = (x) => 6 + (108 * (x - least)) / span, svg = document.createElementNS(NS, "svg");
+  const add = (name, given) => svg.append(Object.entries(given).reduce((shape, [key, v]) => (shape.setAttribute(key, v), shape), document.createElementNS(NS, name)));
+  for (const [key, v] of Object.entries({ viewBox: "0 0 120 20", width: 120, height: 20, "aria-hidden": "true", class: "drawn" })) svg.setAttribute(key, v);
+  if (low !== null && high !== null) add("rect", { x: place(low), y: 7, width: Math.max(1, place(high) - place(low)), height: 6 });
+  add("line", { x1: place(0), x2: place(0), y1: 1, y2: 19 });
+  if (value !== null) add("circle", { cx: place(value), cy: 10, r: 4 });
+  return svg;
+}
+
 function fill(body, rows) {
   body.replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
     for (const cell of cells) {
       const [text, small] = Array.isArray(cell) ? cell : [cell, ""], words = typeof text === "string";
       row.append(make("td", words ? text : format(text), words ? "" : "number"));
-      if (small) row.lastChild.append(make("small", small));
+      if (small) row.lastChild.append(small instanceof Node ? small : make("small", small));
     }
     return row;
   }));
@@ -45,7 +67,7 @@ class Chart {
     const style = getComputedStyle(document.documentElement), axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: style.getPropertyValue("--line") } };
     const series = names.map((label, j) => ({ label, stroke: style.getPropertyValue(colours[j]), width: 2, dash: dashed[j] ? [6, 4] : undefined, value: (_, v) => (v === null || v === undefined ? "" : format(v)) }));
     place.replaceChildren();
-    this.plot = new uPlot({ width: place.clientWidth, height: 220, series: [{ label: "Time" }, ...series], axes: [axis, { ...axis, size: 70 }], scales: { x: { range: minute } } }, this.data, place);
+    this.plot = new uPlot({ width: place.clientWidth, height: 220, series: [{ label: "Time", value: (_, time) => (time ? new Date(1000 * time).toLocaleString() : "") }, ...series], axes: [{ ...axis, values: moments, space: 90 }, { ...axis, size: 70, values: (_, marks) => marks.map(format) }], scales: { x: { range: minute } } }, this.data, place);
     this.watcher = new ResizeObserver(() => this.plot.setSize({ width: place.clientWidth, height: 220 }));
     this.watcher.observe(place);
   }
@@ -143,10 +165,10 @@ function commit(event, job) {
   at("numbers-title").textContent = !statistics ? "Weights" : weights ? "Statistics and weights" : "Statistics";
   const last = statistics?.at(-1)?.window; // of windows of time, the latest one
   fill(at("weights"), [...(statistics ?? []).filter((s) => s.window === last).map((s) => [
-    [[s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).map(words).join(" "), s.doubt], s.value ?? "not known yet", interval(s.low, s.high),
+    [[s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).map(words).join(" "), s.doubt], s.value ?? "not known yet", [interval(s.low, s.high), drawn(s.value, s.low, s.high)],
   ]), ...(weights ?? []).map((w) => [
     [w.class ? `${w.name} (${w.class})` : w.name, w.unit], w.value,
-    w.settles_at ? `not settled before about ${format(w.settles_at)} records` : interval(w.low, w.high),
+    [w.settles_at ? `not settled before about ${format(w.settles_at)} records` : interval(w.low, w.high), drawn(w.value, w.low, w.high)],
   ])]);
   document.title = `${job}: version ${version}`;
 }
@@ -174,9 +196,9 @@ async function describe(job, signal) {
   described = Date.now();
   clearTimeout(timer);
   timer = null;
-  const [brief, ...notes] = model.statement.split("\n\n");
-  at("promise").textContent = brief;
-  at("statement").textContent = notes.join("\n\n");
+  const said = model.statement.split("\n\n")[0].split("\n").slice(1).filter((line) => !line.startsWith("Until when"));
+  at("promise").replaceChildren(...said.join("\n").replaceAll("\n  - ", " ").split("\n").map((line) => make("p", line)));
+  at("statement").textContent = model.statement;
   if (shown) Object.assign(shown, { about, guarantee: model.guarantee });
   if (shown?.last) numbers(shown.last);
   at("trouble").textContent = about.trouble ?? "";
