@@ -148,7 +148,7 @@ function numbers({ version, learned, refused, left_out, dead }) {
 }
 
 /** A category, a bin, or one of each of several columns. */
-const words = (part) => Array.isArray(part) ? part.map(words).join(typeof part[0] === "number" ? " to " : " ") : part;
+const shownKey = (part) => Array.isArray(part) ? part.map(shownKey).join(typeof part[0] === "number" ? " to " : " ") : part;
 
 function commit(event, job) {
   const { version, learned, refused, left_out, dead, measure, validation, weights, statistics } = event;
@@ -165,7 +165,7 @@ function commit(event, job) {
   at("numbers-title").textContent = !statistics ? "Weights" : weights ? "Statistics and weights" : "Statistics";
   const last = statistics?.at(-1)?.window; // of windows of time, the latest one
   fill(at("weights"), [...(statistics ?? []).filter((s) => s.window === last).map((s) => [
-    [[s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).map(words).join(" "), s.doubt], s.value ?? "not known yet", [interval(s.low, s.high), drawn(s.value, s.low, s.high)],
+    [[s.window, s.statistic, s.group, s.item].filter((part) => part !== null && part !== undefined).map(shownKey).join(" "), s.doubt], s.value ?? "not known yet", [interval(s.low, s.high), drawn(s.value, s.low, s.high)],
   ]), ...(weights ?? []).map((w) => [
     [w.class ? `${w.name} (${w.class})` : w.name, w.unit], w.value,
     [w.settles_at ? `not settled before about ${format(w.settles_at)} records` : interval(w.low, w.high), drawn(w.value, w.low, w.high)],
