@@ -17,7 +17,7 @@ cdef class Encoder:
     cdef Py_ssize_t _products
     cdef readonly Py_ssize_t width
 
-    cdef void _put(self, Py_ssize_t k, const double* value, double* out) noexcept nogil
+    cdef void _put(self, Py_ssize_t k, double value, double* out) noexcept nogil
     cdef void _multiply(self, double* out) noexcept nogil
     cdef PyObject* _value(self, PyObject* x, Py_ssize_t k, Py_ssize_t* place) except? NULL
     cdef bint fill(self, x, double* out) except -1

@@ -23,7 +23,7 @@ cimport numpy as cnp
 
 from streamdp.data.records import NO_BYTE
 
-from streamdp.privacy.arrays cimport Rows, copy_row, matrix, rows_of, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.arrays cimport Rows, entry, matrix, rows_of, vector, whole_numbers
 
 cnp.import_array()
 
@@ -48,25 +48,25 @@ cdef inline double scaled(double value, double low, double high) noexcept nogil:
     return min(max((value - low) / (high - low) * 2.0 - 1.0, -1.0), 1.0)
 
 
-cdef inline double column(const double* of, const double* value) noexcept nogil:
-    """The column that is described by a row of the table, of the raw value or of the bytes of a text."""
+cdef inline double column(const double* of, double value) noexcept nogil:
+    """The column that is described by a row of the table, of the raw value or of the byte of a text."""
     cdef int kind = <int> of[0]
     cdef double turned
     if kind == LINEAR:
-        return scaled(value[0], of[1], of[2])
+        return scaled(value, of[1], of[2])
     if kind == NUMBER:
-        return value[0]
+        return value
     if kind == EQUAL:
-        return value[0] == of[1]
+        return value == of[1]
     if kind == BYTE:
-        return (value[<int> of[1]] - of[4]) / of[5]
+        return (value - of[4]) / of[5]
     if kind == BIN:
-        return of[1] <= value[0] < of[2]
+        return of[1] <= value < of[2]
     if kind == SIN or kind == COS:
-        turned = fmod(value[0], of[1])
+        turned = fmod(value, of[1])
         turned = (turned + of[1] if turned < 0.0 else turned) * (2.0 * M_PI / of[1])
         return sin(turned) if kind == SIN else cos(turned)
-    return scaled(curved(kind, min(max(value[0], of[1]), of[2]), of[3]), of[4] - of[5], of[4] + of[5])
+    return scaled(curved(kind, min(max(value, of[1]), of[2]), of[3]), of[4] - of[5], of[4] + of[5])
 
 
 def curve(kind, double value, double constant):
@@ -83,7 +83,7 @@ def column_of(piece, double value):
     `piece`: a `transforms.Piece`. `value`: the value.
     """
     cdef cnp.ndarray table = _table([piece])
-    return column(matrix(table), &value)
+    return column(matrix(table), value)
 
 
 def _table(pieces):
@@ -128,8 +128,8 @@ cdef class Encoder:
     def __reduce__(self):
         return Encoder, self._given
 
-    cdef void _put(self, Py_ssize_t k, const double* value, double* out) noexcept nogil:
-        """Write the columns of the k-th raw value."""
+    cdef void _put(self, Py_ssize_t k, double value, double* out) noexcept nogil:
+        """Write the columns of the k-th raw value, which is no text."""
         cdef Py_ssize_t j
         for j in range(self._start[k], self._start[k + 1]):
             out[j] = column(self._column + j * ROW, value)
@@ -188,7 +188,7 @@ cdef class Encoder:
                 value = <object> code
             elif not number_of(found, &value):
                 return False
-            self._put(k, &value, out)
+            self._put(k, value, out)
         self._multiply(out)
         return True
 
@@ -236,28 +236,33 @@ cdef class Encoder:
         """
         cdef cnp.ndarray out
         cdef Rows rows
-        cdef Py_ssize_t i, k, m = len(self._names), p = self.width
+        cdef Py_ssize_t first, last, i, j, k, at, raw, m = len(self._names), p = self.width
         cdef double* row
-        cdef double* raw
-        cdef double* value
+        cdef const double* of
+        cdef double low, high
         rows_of(values, &rows)
+        if rows.width != sum(self._tables[2].tolist()):
+            raise TypeError("expected the raw values of each feature")
         out = np.empty((rows.n, p))
-        row, raw = matrix(out), scratch(rows.width)
-        try:
-            if rows.width != sum(self._tables[2].tolist()):
-                raise TypeError("expected the raw values of each feature")
-            with nogil:
-                for i in range(rows.n):
-                    copy_row(&rows, i, raw)
-                    value = raw
-                    for k in range(m):
-                        self._put(k, value, row)
-                        value += self._length[k]
-                    self._multiply(row)
-                    row += p
-            return out
-        finally:
-            wipe(raw, rows.width)
+        row = matrix(out)
+        with nogil:
+            for first in range(0, rows.n, 512):  # column by column, of as many rows as are near the processor
+                last, raw = min(first + 512, rows.n), 0
+                for k in range(m):
+                    for j in range(self._start[k], self._start[k + 1]):
+                        of, low, high = self._column + j * ROW, self._column[j * ROW + 1], self._column[j * ROW + 2]
+                        at = raw + <Py_ssize_t> low if of[0] == BYTE else raw
+                        if of[0] == LINEAR:
+                            for i in range(first, last):
+                                row[i * p + j] = scaled(entry(&rows, i, at), low, high)
+                        else:
+                            for i in range(first, last):
+                                row[i * p + j] = column(of, entry(&rows, i, at))
+                    raw += self._length[k]
+                if self._products:
+                    for i in range(first, last):
+                        self._multiply(row + i * p)
+        return out
 
 
 def buckets(texts, uint32_t count):

@@ -91,7 +91,7 @@ class Features:
         Raises `SchemaError` if a column does not hold numbers.
         """
         known = set(names_of(X) or self.names)
-        out = np.zeros((len(X), len(self.names)))
+        out = np.zeros((len(self.names), len(X))).T  # frames have columns
         for j, name in enumerate(self.names):
             if name not in known:
                 self._warn_missing([name])
@@ -208,10 +208,9 @@ class SchemaFeatures(Features):
             if name not in given:
                 continue
             found = column_of(X, names, given[name])
-            values = found.to_list() if hasattr(found, "to_list") else found.tolist()
             column = None
             with contextlib.suppress(Exception):  # it may have a value in its message
-                column = _numbers(values) if name in numbers else _texts(values)
+                column = _numbers(found) if name in numbers else _texts(found)
             if column is None:
                 raise SchemaError(f"feature {name!r}: expected numbers or text")
             raw[name] = column
@@ -233,8 +232,9 @@ class SchemaFeatures(Features):
         names = self._schema.feature_columns
         if X.shape[1] != len(names):
             raise SchemaError(f"X: expected {len(names)} columns, got {X.shape[1]}")
-        columns = [pl.Series(name, X[:, j]) for j, name in enumerate(names)]
-        return self._schema.encode_features(pl.DataFrame([column.fill_nan(None) for column in columns]))
+        gaps = bool(np.isnan(X).any())
+        columns = [pl.Series(name, X[:, j], nan_to_null=gaps) for j, name in enumerate(names)]
+        return self._schema.encode_features(pl.DataFrame(columns))
 
     def makes(self, X: np.ndarray) -> bool:
         """Whether rows X (n, p) of finite numbers are such as records give: in [-1, 1], of categories at most one 1."""
@@ -247,23 +247,40 @@ class SchemaFeatures(Features):
         return single and bool(X.min(initial=0) >= -1 and X.max(initial=0) <= 1)  # without a copy of X
 
 
-def _numbers(values: list[Any]) -> Any:
+def _series(column: Any) -> Any:
+    """A column of a frame or an array as a series of polars, which copies no numbers and no text of polars."""
+    import polars as pl
+
+    if isinstance(column, pl.Series):
+        return column
+    typed = not np.ma.is_masked(column) and getattr(column, "dtype", None) in ("float64", "int64", "uint64")
+    return pl.Series(np.asarray(column) if typed else _listed(column), strict=False)
+
+
+def _listed(column: Any) -> list[Any]:
+    values: list[Any] = column.to_list() if hasattr(column, "to_list") else column.tolist()
+    return values
+
+
+def _numbers(column: Any) -> Any:
     """Numbers, or their text, as they are; truth values and decimals as floats; null for None and pandas' NA."""
     import polars as pl
 
-    column = pl.Series(values, strict=False)
-    if column.dtype in (pl.Float64, pl.Int64, pl.UInt64, pl.Null, pl.String):
-        return column
-    return pl.Series([None if _is_missing(value) else float(value) for value in values], dtype=pl.Float64)
+    found = _series(column)
+    if found.dtype in (pl.Float64, pl.Int64, pl.UInt64, pl.Null, pl.String):
+        return found
+    return pl.Series([None if _is_missing(value) else float(value) for value in _listed(column)], dtype=pl.Float64)
 
 
-def _texts(values: list[Any]) -> Any:
+def _texts(column: Any) -> Any:
     """Values as the text that a CSV file would have; null for None, NaN and other missing values."""
     import polars as pl
 
     from streamdp.data.columns import text_of
 
-    return pl.Series([text_of(None if _is_missing(value) else value) for value in values], dtype=pl.String)
+    if isinstance(column, pl.Series) and column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return column.cast(pl.String)
+    return pl.Series([text_of(None if _is_missing(v) else v) for v in _listed(column)], dtype=pl.String)
 
 
 def _is_missing(value: Any) -> bool:
