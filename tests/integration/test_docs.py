@@ -26,6 +26,7 @@ RUN = [path for path in PAGES if path not in (PITFALLS, SERVICE, SPARK, KAFKA, J
 SAID = {
     "index": ["smoker=yes "],
     "tutorial": ['"learned": 50000', '"holdout": {', "smoker=yes", "(epsilon, delta) = (1, ", "prediction"],
+    "case": ["k.A.", "Tarif=premium", "(epsilon, delta) = (1, ", "raise the surcharge", "prediction"],
     "files": ['"learned": 5000'],
     "statistics": ["median charge yes", "mean age", "epsilon = 1", "'no'"],
     "validation": ["the model is better than the best constant"],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
 from tests.support.documents import BLOCK, OUTPUT, Block, Shell
 from tests.support.paths import ROOT
 
-PAGES = ("index.md", "tutorial.md")
+PAGES = ("index.md", "tutorial.md", "case.md")
 """The pages with outputs. A new output begins as an empty block of the language `none` below its block."""
 MOST_LINES = 24
 
@@ -54,19 +55,22 @@ def first_picture() -> None:
     names: dict[str, object] = {}
     exec(compile(block.code, "the home page", "exec"), names)
     model = names["model"].model_  # type: ignore[attr-defined]
-    true = {name: 10 * slope for name, slope in INSURANCE_SLOPES.items()}
+    true = dict(INSURANCE_SLOPES)
     true["smoker=yes"] = INSURANCE_SURCHARGES["smoker"]["yes"]
-    units = {name: 10 if name in INSURANCE_SLOPES else 1 for name in true}
-    found = {name: value * units[name] for name, value in model.weights.items() if name in true}
-    figure, ((axis,),) = sheet(1, 1, width=5, height=1.7)
-    for row, (name, value) in enumerate(reversed(found.items())):
-        axis.plot(
-            true[name], row, "|", ms=22, mew=2, color=COLOURS[4], label="without privacy, true" if row == 0 else None
-        )
-        axis.plot(value, row, "o", ms=8, color=COLOURS[0], label="learned with eps = 1" if row == 0 else None)
-    axis.set_yticks(range(len(found)), [f"{name}, ten units" if units[name] > 1 else name for name in reversed(found)])
-    axis.set(xlabel="dollars a year", xlim=(0, 5_500), ylim=(-0.6, len(found) - 0.4))
-    axis.legend(loc="center", fontsize=8)
+    found = {name: value for name, value in model.weights.items() if name in true}
+    # A unit of a number and a category are on axes of their own.
+    figure, (axes,) = sheet(1, 2, share=False, width=3, height=1)
+    numbers = [name for name in found if "=" not in name]
+    for axis, names, what in (
+        (axes[0], numbers, "dollars a year for each unit"),
+        (axes[1], [name for name in found if name not in numbers], "dollars a year, beside smoker=no"),
+    ):
+        for row, name in enumerate(reversed(names)):
+            axis.plot(true[name], row, "|", ms=22, mew=2, color=COLOURS[4], label="true" if row == 0 else None)
+            axis.plot(found[name], row, "o", ms=8, color=COLOURS[0], label="eps = 1" if row == 0 else None)
+        axis.set_yticks(range(len(names)), list(reversed(names)))
+        axis.set(xlabel=what, xlim=(0, 1.3 * max(true[name] for name in names)), ylim=(-0.6, len(names) - 0.4))
+    axes[0].legend(loc="upper right", fontsize=8)
     figure.savefig(ROOT / "docs" / "images" / "first.png", dpi=110)
 
 
@@ -78,6 +82,8 @@ def main() -> None:
             inner = Path(folder) / "empty"
             inner.mkdir()
             path.write_text(written(path.read_text(encoding="utf-8"), inner), encoding="utf-8")
+            for picture in inner.glob("*.png"):  # a block draws it, and the page shows it from there
+                shutil.copy(picture, ROOT / "docs" / "images")
     first_picture()
 
 
