@@ -38,6 +38,7 @@ from streamdp.runtime.learning import check_finite, learn, total
 from streamdp.runtime.protocols import DeadLetters
 from streamdp.runtime.shard_table import Lane
 from streamdp.runtime.signals import stopped_by_signals
+from streamdp.runtime.tracing import note_span, span
 from streamdp.store.snapshot import Counts, Part, Snapshot
 
 if TYPE_CHECKING:
@@ -295,8 +296,9 @@ class Runner:
 
     def _poll(self, most: int, timeout_s: float) -> Batch | None:
         """Records of the source; None if it does not answer."""
+        began = time.time_ns()
         try:
-            return self._source.poll(most, timeout_s)
+            batch = self._source.poll(most, timeout_s)
         except SourceUnavailableError as error:
             self._tell(f"{error}; trying again")
             self._sleep(POLL_TIMEOUT_S)
@@ -304,6 +306,9 @@ class Runner:
         except SourceError:
             self._finish()
             raise
+        if len(batch) or batch.dead:
+            note_span("poll", began, records=len(batch), dead_letters=len(batch.dead))
+        return batch
 
     def _due(self) -> bool:
         late = self._clock() - self._committed_at >= self._commit_seconds
@@ -344,8 +349,9 @@ class Runner:
         batches = self._estimator.to_boundary and self._lane.counts.learned
         if batches and not self._commit_when_idle:  # who waits is answered for all or nothing
             self._lane.keep_boundary()
-        self._first_records.note(batch)
-        counts = self._call(partial(self._counted, batch))
+        with span("learn", records=len(batch), dead_letters=len(batch.dead)):
+            self._first_records.note(batch)
+            counts = self._call(partial(self._counted, batch))
         if self._dead_letters is not None:
             self._lane.letters += batch.dead
         if (warning := self.unlearned.note(batch, self._lane.counts, counts)) is not None:
@@ -377,7 +383,8 @@ class Runner:
 
     def _show(self, snapshot: Snapshot) -> None:
         for publish in self._publish:
-            publish(snapshot)
+            with span("publish", shards=1):
+                publish(snapshot)
 
     def _write_letters(self, letters: Sequence[DeadLetter]) -> None:
         if self._dead_letters is not None and letters:
@@ -385,7 +392,8 @@ class Runner:
 
     def _write(self, part: Part) -> Snapshot:
         letters = None if self._dead_letters is None else self._dead_letters.commit()
-        return self._store.commit_parts({self._shard: part._replace(letters=letters)}, self._within)[self._shard]
+        with span("commit", records=self.waiting):
+            return self._store.commit_parts({self._shard: part._replace(letters=letters)}, self._within)[self._shard]
 
     def _report(self) -> None:
         if self._on_progress is not None:

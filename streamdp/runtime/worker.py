@@ -48,6 +48,7 @@ from streamdp.runtime.protocols import DeadLetters, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.store_thread import StoreThread
+from streamdp.runtime.tracing import note_span, span
 from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
 
@@ -272,12 +273,16 @@ class Worker:
         return full or (late and self._shards.uncommitted) or self._shards.unpinned
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
+        began = time.time_ns()
         try:
-            return self._source.poll(max_records, timeout_s)
+            polled = self._source.poll(max_records, timeout_s)
         except SourceUnavailableError as error:  # the next round polls again
             self._tell_source(str(error))
             self._sleep(POLL_TIMEOUT_S)
             return []
+        if polled:
+            note_span("poll", began, records=sum(len(raw) for _, raw in polled))
+        return polled
 
     def _stay(self) -> None:
         """Poll the paused source, which keeps this worker in the group."""
@@ -307,7 +312,7 @@ class Worker:
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
-        with lane.charging:
+        with span("learn", records=len(batch), dead_letters=len(batch.dead)), lane.charging:
             self._first_records.note(batch)
             counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
         if self._dead_letters is not None:
@@ -361,8 +366,9 @@ class Worker:
         """Commit dead letters, then parts and spends; returns whether the store accepted them."""
         began = self._clock()
         try:
-            parts = self._write_letters(parts, call)
-            call(partial(self._store.commit_parts, parts))
+            with span("commit", shards=len(parts)):
+                parts = self._write_letters(parts, call)
+                call(partial(self._store.commit_parts, parts))
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
             return False
@@ -408,7 +414,8 @@ class Worker:
         committed = [snapshot for snapshot in snapshots if snapshot is not None]
         for publish in self._publish if committed else ():
             try:
-                publish(committed)
+                with span("publish", shards=len(committed)):
+                    publish(committed)
             except (SourceUnavailableError, StoreUnavailableError) as error:  # the snapshots remain in the store
                 self._tell("publish", error)
 
