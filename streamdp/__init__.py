@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streamdp.serving.snapshots import load_snapshot
     from streamdp.store.store import Store
 
-__version__ = "0.1.0"
+__version__ = "0.1.0rc1"
 
 # Imported on first use: the command starts quickly, and learning needs neither SQL nor progress bars.
 _HOMES = {
