@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -216,14 +217,16 @@ def _iso(moments: pl.Expr, name: str, kind: pl.Datetime) -> pl.Expr:
 def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
     """Read the columns of a file that hold numbers, texts or dates, as text; nested ones under their paths.
 
-    `kind` is `parquet` or `arrow`; None for `rows` reads all. Raises `SourceError` if the file at `path` cannot be
-    read.
+    `kind` is `parquet` or `arrow`; None for `rows` reads all. Warns of each other column. Raises `SourceError` if the
+    file at `path` cannot be read.
     """
     table, types, _ = _open(path, kind)
     columns = []
     for name in _paths(types.items()):
-        with contextlib.suppress(SchemaError):
+        try:
             columns.append(_text(types, name, False, False))
+        except SchemaError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
     with contextlib.suppress(*_FAULTS):
         return (table if rows is None else table.head(rows)).select(columns).collect()
     raise _damaged(path, kind)

@@ -19,6 +19,7 @@ from pyarrow import feather
 from pyarrow import parquet as pq
 
 from connectors.bytestream import ByteStream
+from connectors.tables import read_texts
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
@@ -326,6 +327,13 @@ def test_bytes_are_text_and_other_types_are_named(tmp_path: Path) -> None:
     batch = config.build(Schema({"city": ["Ulm", "Köln"]}, "y")).poll(9, 0.0)
     assert batch.X.tolist() == [[0.0], [1.0]]
     assert [(letter.reason, letter.column) for letter in batch.dead] == [("missing", "city")]
-    for name, said in (("took", "but durations"), ("list", "but lists")):
+    kinds = (("took", "but durations"), ("list", "but lists"))
+    for name, said in kinds:
         with pytest.raises(SchemaError, match=f"'{name}' .*{said}"):
             config.build(Schema({name: ["a", "b"]}, "y"))
+    with pytest.warns(UserWarning, match="left out") as warned:  # a draft left them out without a word
+        assert read_texts(config.path, "parquet", None).columns == ["city", "y"]
+    texts = [str(warning.message) for warning in warned]
+    assert [
+        text.startswith(f"left out: '{name}'") and said in text for text, (name, said) in zip(texts, kinds, strict=True)
+    ]
