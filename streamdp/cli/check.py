@@ -137,7 +137,8 @@ def _plan_of(job: str, records: int | None) -> None:
 
     config = load_config(job)
     if (records := records or config.expected_records) is None:
-        raise ConfigError(f"plan: expected --records, because {job} has no expected_records")
+        more = "streamdp check counts those of its source"
+        raise ConfigError(f"plan: expected --records, because {job} has no expected_records; {more}")
     plan = prospect(config, records) if config.has_model else None
     if plan is not None and plan.error is not None:
         typer.echo(f"error {plan.error:.4g}")
