@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamdp.config.settings import BadRecordsConfig, Settings, SourceOptions, secret
+from streamdp.config.settings import PROXY, BadRecordsConfig, Settings, SourceOptions, like, secret
 from streamdp.data.records import Shard
 from streamdp.errors import ConfigError
 
@@ -69,10 +69,12 @@ class SchemaRegistryConfig(Settings):
     - `proxy`: the address of a proxy to ask it through. None: no proxy, whatever the environment says.
     """
 
-    url: str = Field(pattern=r"^https?://[^/@?#]+(/[^@?#]*)?$")
+    url: str = Field(
+        pattern=like(r"^https?://[^/@?#]+(/[^@?#]*)?$", "an address without a login, as https://HOST/PATH")
+    )
     user: str | None = Field(default=None, min_length=1)
     password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
-    proxy: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+/?$")
+    proxy: str | None = Field(default=None, pattern=PROXY)
 
 
 class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):

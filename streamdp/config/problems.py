@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from streamdp.config.settings import Settings, type_of
+from streamdp.config.settings import FORMS, Settings, type_of
 from streamdp.errors import BUDGETS, suggestion
 
 BRANCHES = ("(bounds)", "(categories)", "(mapping)")
@@ -25,13 +25,6 @@ _EXPECTED = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
 }
 """What to write in place of a value, by the type of pydantic's problem."""
-_FORMS = {
-    "^https": "an address without a login, as https://HOST/PATH",
-    "^postg": "an address, as postgresql://USER@HOST/DATABASE",
-    "^redis": "an address without a login, as redis://HOST:6379/0",
-    "^\\w+(\\": "a table, as TABLE or SCHEMA.TABLE",
-}
-"""The same for texts, by how their pattern begins."""
 
 
 class MisfitError(ValueError):
@@ -74,7 +67,7 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
         case "dict_type" if place[-1:] == ("features",):
             message = "expected bounds or categories by name, as {age: [18, 100], city: [Lyon, Paris]}"
         case kind:
-            expected = _EXPECTED.get(kind) or _FORMS.get(str(problem.get("ctx", {}).get("pattern"))[:6])
+            expected = _EXPECTED.get(kind) or FORMS.get(str(problem.get("ctx", {}).get("pattern")))
             message = f"expected {expected}" if expected else problem["msg"][:1].lower() + problem["msg"][1:]
     name = ".".join(str(step) for step in place)
     named = not name or message.startswith((f"{name}.", f"{name}:"))

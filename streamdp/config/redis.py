@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamdp.config.settings import ReadConfig, secret
+from streamdp.config.settings import ReadConfig, like, secret
 
 if TYPE_CHECKING:
     from connectors.redis import RedisSource
@@ -25,7 +25,7 @@ class RedisSourceConfig(ReadConfig):
     """
 
     type: Literal["redis"]
-    url: str = Field(pattern=r"^rediss?://[^/@?#]+(/\d*)?$")
+    url: str = Field(pattern=like(r"^rediss?://[^/@?#]+(/\d*)?$", "an address without a login, as redis://HOST:6379/0"))
     stream: str = Field(min_length=1)
     user: str | None = Field(default=None, min_length=1)
     password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)

@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 _SECRETS = ("password", "token", "secret", "jaas")
 
 
+FORMS: dict[str, str] = {}
+"""What to write in place of a text that does not fit a pattern, by the pattern."""
+
+
+def like(pattern: str, form: str) -> str:
+    """Return a `pattern` of texts; errors say that the `form` is expected, as "a table, as TABLE"."""
+    FORMS[pattern] = form
+    return pattern
+
+
+PROXY = like(r"^https?://[^/@?#]+/?$", "the address of a proxy without a login, as http://HOST:PORT")
+
+
 class Settings(BaseModel):
     """Immutable settings that refuse unknown keys.
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text
 
-from streamdp.database.interface import Format
-
 _metadata = MetaData()
 LEDGER = Table(  # one row (see `ledger_rows`)
     "ledger",
@@ -60,9 +58,3 @@ def add_tables(metadata: MetaData) -> None:
         Column("spends", LargeBinary, nullable=False),
         info={"only": "sqlite"},
     )
-
-
-_alone = MetaData()
-add_tables(_alone)
-LEDGER_FORMAT = Format("ledger", 0x7344506C, 1, _alone)
-"""The format of a database that has spends and nothing else: that of a ledger without a store."""

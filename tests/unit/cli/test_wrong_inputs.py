@@ -122,6 +122,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("eps=1}", "eps=1}\nvalidation: true", 2, "validation: expected a mapping of settings"),
     ("eps=1}", "eps=1}\nvalidation: {budget: 1}", 2, "validation.budget: expected eps=E"),
     ("eps=1}", "eps=1}\npublish: {type: webhook, url: nowhere}", 2, "expected an address without a login, as https://"),
+    ("eps=1}", "eps=1}\npublish: {type: webhook, url: 'https://h', proxy: h}", 2, "expected the address of a proxy"),
     ("eps=1}", "eps=1}\npublish: {type: ftp}", 2, "expected one of file, postgresql, kafka, webhook"),
     ("type: csv", "type: kafka", 2, "source.topic: missing setting"),
     ("type: csv", "type: excel", 2, "source: expected one of csv"),

@@ -12,7 +12,8 @@ from streamdp.database.sqlite import SQLiteFile
 from streamdp.database.sqlite_driver import store_errors
 from streamdp.errors import StoreError, StoreUnavailableError
 from streamdp.ledger.ledger_rows import create_ledger
-from streamdp.ledger.tables import CAPS, LEDGER_FORMAT
+from streamdp.ledger.tables import CAPS
+from tests.support.kept import LEDGER_FORMAT
 
 
 def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
