@@ -150,7 +150,7 @@ class Admission:
         while done < n:
             part = slice(done, done + learner.come_to(y[done:]))
             if found is None:  # what may fail comes before anything of the records is learned or spent
-                found = self._prepare(people)
+                found = self._prepare(people) if ledger is None else ledger.prepare(people)
             mine, each = found if part.stop - done == n else found[part], None if amounts is None else amounts[part]
             release: Any = learner.open or spend
             outcome[part] = became = release.join(mine.people) if ledger is None else ledger.join(release, mine, each)
