@@ -709,9 +709,7 @@ class Newton(Growing):
         self.state = replace(state, since=sum(state.since for state in states), **counts)
         weights = np.array([state.weight for state in states])
         if weights.sum() > 0 and all(np.array_equal(state.units, first.units) for state in states):
-            blocks = np.zeros_like(first.blocks)
-            blocks[0] = np.sum([state.blocks.sum(axis=0) for state in states], axis=0)
-            blocks[0, change.LEVEL] = max(state.blocks[:, change.LEVEL].max() for state in states)
+            blocks = change.joined([state.blocks for state in states])
             state = replace(
                 self.state,
                 curved=np.average([state.curved for state in states], axis=0, weights=weights),

@@ -9,6 +9,7 @@ and the proof: docs/proofs/curvature.md. LDP learners look for changes in single
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +95,24 @@ def add(blocks: np.ndarray, block: np.ndarray) -> None:
         blocks[first : end - 1] = blocks[first + 1 : end]
         blocks[end - 1] = 0
         end -= 1
+
+
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the blocks (BLOCKS, width) of disjoint records, at least one part: those of equal age and level added up.
+
+    The sum is commutative and associative.
+    """
+    found: dict[tuple[float, int], np.ndarray] = {}
+    for part in parts:
+        levels = part[: used(part), LEVEL].tolist()
+        for i, level in enumerate(levels):
+            key = level, levels[i:].count(level)  # the newest of a level is the first
+            found[key] = found.get(key, 0.0) + part[i]
+            found[key][LEVEL] = level
+    out = np.zeros_like(parts[0])
+    for i, key in enumerate(sorted(found, reverse=True)):
+        out[i] = found[key]
+    return out
 
 
 def means(total: np.ndarray, d: int, has_scale: bool) -> tuple[np.ndarray, np.ndarray]:
