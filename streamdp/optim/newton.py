@@ -707,6 +707,9 @@ class Newton(Growing):
         first = max(states, key=lambda state: float(state.blocks[:, change.INFORMATION].sum()))
         state = State.first(self.curvature, average, first.units, np.zeros_like(first.search))
         self.state = replace(state, since=sum(state.since for state in states), **counts)
+        if self._huber:
+            sigma = float(self._units.inward(average)[-1])
+            states = [state.at_sigma(sigma, self.curvature) for state in states]
         weights = np.array([state.weight for state in states])
         if weights.sum() > 0 and all(np.array_equal(state.units, first.units) for state in states):
             blocks = change.joined([state.blocks for state in states])

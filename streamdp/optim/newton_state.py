@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
@@ -18,6 +19,7 @@ from streamdp.optim.losses import Huber
 from streamdp.reading import change
 
 _LARGEST_SUM = 1e150  # its square stays within the doubles
+_OTHER = 4.0  # how far another sigma is trusted
 
 
 def upper(matrix: np.ndarray) -> np.ndarray:
@@ -26,6 +28,14 @@ def upper(matrix: np.ndarray) -> np.ndarray:
     np.fill_diagonal(wide, np.diag(matrix))
     found: np.ndarray = wide[np.triu_indices(len(matrix))]
     return found
+
+
+def _inner(c: Any) -> Any:
+    return scipy.special.erf(c / math.sqrt(2))
+
+
+def _bend(c: Any) -> Any:
+    return _inner(c) + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,28 @@ class State:
         found = (found + found.T) / math.sqrt(2)
         found[np.diag_indices(q)] /= math.sqrt(2)
         return found
+
+    def at_sigma(self, sigma: float, curvature: Curvature) -> Self:
+        """The state with all gradients as if Huber's `sigma` had been this one at their query points.
+
+        The mean slope of the loss, and what stands for it in vectors, are those of residuals that are normal with this
+        sigma. The gradient of the scale is carried along its curvature.
+        """
+        q, c, blocks = curvature.columns, curvature.loss.c, self.blocks.copy()
+        used = blocks[: change.used(blocks)]
+        if not self.weight:
+            return self
+        counts = used[:, change.SCALE_WEIGHT]
+        at = np.divide(used[:, q], counts, out=np.full(len(used), sigma), where=counts > 0)
+        ratios = np.clip(at / sigma, 1 / _OTHER, _OTHER)
+        slopes, bends = (both(c * ratios) / both(c) / ratios for both in (_inner, _bend))
+        curved = self.curved / bends[-1]
+        used[:, q] = counts * sigma
+        used[:, 2 * q + 1] += counts * curved[-1] * (sigma - at)
+        used[:, q + 1 : 2 * q + 1] /= slopes[:, None]
+        used[:, : change.RECORDS] *= slopes[:, None] ** 2
+        share = bends[-1] ** 2
+        return replace(self, blocks=blocks, curved=curved, weight=share * self.weight, noise=share * self.noise)
 
     def check(self, curvature: Curvature, check: Callable[[np.ndarray], None]) -> None:
         """Raise `ConfigError` for finite numbers that no walk has.
