@@ -29,7 +29,7 @@ from streamdp.optim.classes import ClassProblem
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber, Logistic
-from streamdp.optim.newton_state import State, upper
+from streamdp.optim.newton_state import State
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
@@ -337,29 +337,9 @@ class Newton(Growing):
         hessian = state.hessian(self.curvature.columns)
         units = narrowed(state.units, self._scaled, hessian, state.variance, state.records)
         if units is not None and self.curvature.outputs > 1:
-            self.state = self._in_units(state, units)
+            self.state = state.in_units(units, math.sqrt(2 / self.curvature.columns), self.curvature)
         elif units is not None or np.any(asked != last):  # far from the answer their Hessian is another one
             self.state = self._anew(state.point, state.units if units is None else units, state.search)
-
-    def _in_units(self, state: State, units: np.ndarray) -> State:
-        """A state of several classes in other units of columns (3, p).
-
-        A row (x, 1) becomes `carry` times it, and has another weight w. The noise is no longer the same on all
-        coordinates: that of the loudest counts for all.
-        """
-        q, d, hessian = self.curvature.columns, self.curvature.parameters, state.hessian(self.curvature.columns)
-        carry = np.diag(np.append(units[1] / state.units[1], 1.0))
-        carry[:-1, -1] = (state.units[0] - units[0]) * units[1]
-        lighter = min(1.0, math.sqrt(2 / q) / float(hessian[-1, -1]))
-        louder = float(np.max(np.sum(carry**2, axis=1)))
-        less, blocks = 1 / (lighter**2 * louder), state.blocks.copy()
-        for part, other in ((blocks[:, :d], np.linalg.inv(carry)), (blocks[:, d : 2 * d], lighter * carry.T)):
-            part[:] = less * (part.reshape(len(blocks), -1, q) @ other).reshape(part.shape)
-        blocks[:, [change.WEIGHT, change.SCALE_WEIGHT, change.INFORMATION, change.NOISE]] *= less
-        blocks[:, change.SQUARES] *= less**2
-        curved, of_entries = lighter * upper(carry @ hessian @ carry.T), 1 / (lighter * louder) ** 2
-        weight, noise = of_entries * state.weight, of_entries * state.noise
-        return replace(state, units=units, blocks=blocks, curved=curved, weight=weight, noise=noise)
 
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
         """Whether sigma is far too small, by this batch alone."""
@@ -688,10 +668,10 @@ class Newton(Growing):
             BatchSearch(*self._bounds).read(state.search)
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:
-        """See `BatchSteps.merge`: their numbers are weighted by information.
+        """See `BatchSteps.merge`: their sums are added up, in common units and at a common sigma.
 
-        If their units differ, the averages begin anew, in the units of the part that knows most. Parts that still
-        search for the target count only if all do; then the one with the most records goes on.
+        The units are those of the part that knows most. Parts that still search for the target count only if all do;
+        then the one with the most records goes on.
         """
         self.records = min(MOST_RECORDS, sum(part.records for part in parts))
         found, states = [part for part in parts if not part.searching], [part.state for part in parts]
@@ -704,20 +684,22 @@ class Newton(Growing):
         if len(found) < len(parts):
             average = np.average([part.estimate for part in found], axis=0, weights=[part.records for part in found])
             states = [part.state for part in found]
-        first = max(states, key=lambda state: float(state.blocks[:, change.INFORMATION].sum()))
+        weights = np.array([state.weight for state in states])
+        at = int(np.argmax(weights))
+        if self._huber and weights.sum() > 0:
+            sigma = np.exp(np.average(np.log([state.sigma for state in states]), weights=weights))
+            states, average[-1] = [state.at_sigma(float(sigma), self.curvature) for state in states], sigma
+        first, q = states[at], self.curvature.columns
+        states = [state.in_units(first.units, float(first.hessian(q)[-1, -1]), self.curvature) for state in states]
         state = State.first(self.curvature, average, first.units, np.zeros_like(first.search))
         self.state = replace(state, since=sum(state.since for state in states), **counts)
-        if self._huber:
-            sigma = float(self._units.inward(average)[-1])
-            states = [state.at_sigma(sigma, self.curvature) for state in states]
-        weights = np.array([state.weight for state in states])
-        if weights.sum() > 0 and all(np.array_equal(state.units, first.units) for state in states):
-            blocks = change.joined([state.blocks for state in states])
+        if weights.sum() > 0:
+            weights = np.array([state.weight for state in states])
             state = replace(
                 self.state,
                 curved=np.average([state.curved for state in states], axis=0, weights=weights),
                 weight=float(weights.sum()),
                 noise=sum(state.noise for state in states),
-                blocks=blocks,
+                blocks=change.joined([state.blocks for state in states]),
             )
             self._step(state)

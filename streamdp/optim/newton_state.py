@@ -97,6 +97,14 @@ class State:
         """Those that the blocks are from."""
         return float(self.blocks[:, change.RECORDS].sum())
 
+    @property
+    def sigma(self) -> float:
+        """Huber's at the newest query point, of which A is; that of the answer if there is none."""
+        if not self.weight:
+            return float(self.point[-1])
+        newest = self.blocks[change.used(self.blocks) - 1]
+        return float(newest[len(self.point) - 1] / newest[change.WEIGHT])
+
     def hessian(self, q: int) -> np.ndarray:
         """A (q, q)."""
         found = np.zeros((q, q))
@@ -104,6 +112,32 @@ class State:
         found = (found + found.T) / math.sqrt(2)
         found[np.diag_indices(q)] /= math.sqrt(2)
         return found
+
+    def in_units(self, units: np.ndarray, heavy: float, curvature: Curvature) -> Self:
+        """The state in other units of columns (3, p), in which the mean weight w is at most `heavy`.
+
+        A row (x, 1) becomes `carry` times it, and has another weight w. The noise is no longer the same on all
+        coordinates: that of the loudest counts for all.
+        """
+        q, d = curvature.columns, curvature.columns * curvature.outputs
+        hessian, carry = self.hessian(q), np.eye(q)
+        if np.array_equal(units[:2], self.units[:2]) or not self.weight:
+            return replace(self, units=units)
+        carry[:-1, :-1] *= units[1] / self.units[1]
+        carry[:-1, -1] = (self.units[0] - units[0]) * units[1]
+        lighter = min(1.0, heavy / max(float(hessian[-1, -1]), math.sqrt(self.variance)))
+        louder = float(np.max(np.sum(carry**2, axis=1)))
+        less, blocks, all_ = 1 / (lighter**2 * louder), self.blocks.copy(), curvature.parameters
+        for at, other in ((0, np.linalg.inv(carry)), (all_, lighter * carry.T)):
+            part = blocks[:, at : at + d]
+            part[:] = (part.reshape(len(blocks), -1, q) @ other).reshape(part.shape)
+        blocks[:, all_ + d : 2 * all_] *= lighter
+        blocks[:, : change.RECORDS] *= less
+        blocks[:, change.SQUARES] *= less
+        curved, of_entries = lighter * self.curved, 1 / (lighter * louder) ** 2
+        curved[: q * (q + 1) // 2] = lighter * upper(carry @ hessian @ carry.T)
+        weight, noise = of_entries * self.weight, of_entries * self.noise
+        return replace(self, units=units, blocks=blocks, curved=curved, weight=weight, noise=noise)
 
     def at_sigma(self, sigma: float, curvature: Curvature) -> Self:
         """The state with all gradients as if Huber's `sigma` had been this one at their query points.
