@@ -195,13 +195,13 @@ class Newton(Growing):
     def answer(self, least: int = BATCHES) -> StepEstimates | None:
         """The answer (d,) without shrinkage, with its covariance; None if there are fewer than the `least` blocks.
 
-        NaN: that of the scale is not known. The Hessian that vectors have is above Huber's in the linear part of the
+        None also if blocks of several learners were added up; NaN: that of the scale is not known. The Hessian that vectors have is above Huber's in the linear part of the
         loss, by a factor that is known for normal residuals. Raises `NotAvailableError` for several classes.
         """
         state, curvature, d, q = self.state, self.curvature, self.curvature.parameters, self.curvature.columns
         if curvature.outputs > 1:
             raise NotAvailableError("interval: Newton's steps have none for the softmax loss")
-        if self.searching or not state.weight:
+        if self.searching or not state.weight or state.merged:
             return None
         units, hessian, expected = self._units, state.hessian(q), min(1.0, math.sqrt(2 / q))
         point = units.inward(self.state.point)
@@ -701,5 +701,6 @@ class Newton(Growing):
                 weight=float(weights.sum()),
                 noise=sum(state.noise for state in states),
                 blocks=change.joined([state.blocks for state in states]),
+                merged=1.0,
             )
             self._step(state)

@@ -47,7 +47,7 @@ class State:
       times the square of that.
     - `noticed` and `replanned`: the records when the last change was noticed, and when sizes of batches began anew;
       `renewals`; `since`: the records of blocks since the last change; `changes`, and how many of them came `soon`
-      after the one before.
+      after the one before; `merged`, 1 if blocks are of several learners.
     - `blocks` (BLOCKS, width): of `change`, with the weight tau, in the present units.
     - `units` (3, p): centres and slopes of the columns, and 1 where they are final; p = 0: they stay as they are.
     - `search`: the numbers of a search for the target, zeros after it.
@@ -66,6 +66,7 @@ class State:
     since: float = 0.0
     changes: float = 0.0
     soon: float = 0.0
+    merged: float = 0.0
 
     @classmethod
     def first(cls, curvature: Curvature, point: np.ndarray, units: np.ndarray, search: np.ndarray) -> Self:
