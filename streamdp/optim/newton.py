@@ -195,8 +195,9 @@ class Newton(Growing):
     def answer(self, least: int = BATCHES) -> StepEstimates | None:
         """The answer (d,) without shrinkage, with its covariance; None if there are fewer than the `least` blocks.
 
-        None also if blocks of several learners were added up; NaN: that of the scale is not known. The Hessian that vectors have is above Huber's in the linear part of the
-        loss, by a factor that is known for normal residuals. Raises `NotAvailableError` for several classes.
+        None also if blocks of several learners were added up; NaN: that of the scale is not known. The Hessian that
+        vectors have is above Huber's in the linear part of the loss, by a factor that is known for normal residuals.
+        Raises `NotAvailableError` for several classes.
         """
         state, curvature, d, q = self.state, self.curvature, self.curvature.parameters, self.curvature.columns
         if curvature.outputs > 1:
@@ -438,12 +439,17 @@ class Newton(Growing):
         else:
             ways = blocks[:, :q] / counts[:, None] - point[:q]
             carried, errors = ways @ state.hessian(q), state.variance * q * np.sum(ways**2, axis=1)
+        information = blocks[:, change.INFORMATION]
         if self._follow:
-            errors += _BENT**2 * np.sum(carried**2, axis=1)
+            errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
+        if state.merged:  # many old blocks have one error in common, so their noise must be known well
+            spread = self._spread(point) * float(np.trace(state.hessian(q))) * self.curvature.outputs
+            noise = blocks[:, change.SQUARES] * spread + blocks[:, change.NOISE] * d
+            information = counts**2 / np.maximum(noise, 1e-300)
         powers = np.zeros(blocks.shape[1])
         powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
         powers[[change.SQUARES, change.NOISE]] = 2
-        shares = 1 / (1 + blocks[:, [change.INFORMATION]] * errors[:, None])
+        shares = 1 / (1 + (information * errors)[:, None])
         out: np.ndarray = blocks * shares**powers
         return out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
+from streamdp.optim.newton_state import State
 from streamdp.reading import change
+from streamdp.scaling.units import Units
 from tests.support.newton import averages, with_averages
 
 LOGISTIC, HUBER = Curvature(Logistic(), 4), Curvature(Huber(), 4)
@@ -253,3 +256,59 @@ def test_a_change_that_probes_find_while_units_are_new_is_learned_from_them() ->
         model.learn_many(flights.select(list(names)), flights["arr_delay"])
         assert model.n_changes
         assert np.isfinite(model.theta).all()
+
+
+# --- several learners
+
+
+def merged(parts: list[Newton]) -> Newton:
+    whole, weights = newton(parts[0].curvature, parts[0].deviation), [part.records for part in parts]
+    whole.merge(parts, np.average([part.estimate for part in parts], axis=0, weights=weights))
+    return whole
+
+
+def learners(curvature: Curvature, count: int, n: int) -> list[Newton]:
+    X, y = stream(curvature, n)
+    parts = [newton(curvature, 5.0) for _ in range(count)]
+    for seed, part in enumerate(parts):
+        learn(part, X[seed::count], y[seed::count], seed)
+    return parts
+
+
+@each
+def test_learners_of_parts_know_together_about_what_one_does(curvature: Curvature) -> None:
+    """Blocks of many ages were one sum once: the answer of several learners was then worse than that of each."""
+    parts = learners(curvature, 8, 160_000)
+    errors = [float(np.linalg.norm(walk.estimate[:4] - TRUTH)) for walk in (merged(parts), *parts)]
+    assert errors[0] < (0.9 if curvature is LOGISTIC else 0.5) * np.mean(errors[1:])
+
+
+@each
+def test_a_merge_is_a_sum_in_any_order(curvature: Curvature) -> None:
+    a, b, c = learners(curvature, 3, 30_000)
+    ways = [merged([merged([a, b]), c]), merged([a, merged([b, c])]), merged([merged([c, a]), b]), merged([b, c, a])]
+    apart = max(np.linalg.norm(way.estimate[:4] - ways[0].estimate[:4]) for way in ways)
+    assert apart < 0.02 * np.linalg.norm(a.estimate[:4] - b.estimate[:4])
+    assert len({way.records for way in ways}) == 1
+    for way in ways[1:]:
+        np.testing.assert_allclose(way.state.blocks[:, change.RECORDS :], ways[0].state.blocks[:, change.RECORDS :])
+
+
+@each
+def test_sums_in_other_units_give_the_same_answer(curvature: Curvature) -> None:
+    """A block at one query point knows as much about theta in any units, if its noise is the same on all columns."""
+    state = learners(curvature, 1, 20_000)[0].state
+    state = replace(state, units=np.array([np.zeros(3), np.ones(3), np.zeros(3)]))
+    other = state.in_units(np.array([[0.2, -0.1, 0.0], [1.5, 1.5, 1.5], np.zeros(3)]), 1.0, curvature)
+
+    def answer(known: State) -> np.ndarray:
+        total, q = known.blocks.sum(axis=0), curvature.columns
+        point, gradient = change.means(total, curvature.parameters, curvature is HUBER)
+        theta = point.copy()
+        theta[:q] -= np.linalg.solve(known.hessian(q), gradient[:q])
+        return Units(known.units[:2]).outward(theta)[:q]
+
+    np.testing.assert_allclose(answer(other), answer(state), rtol=1e-9)
+    assert other.weight < state.weight
+    back = other.in_units(state.units, 1.0, curvature)
+    np.testing.assert_allclose(answer(back), answer(state), rtol=1e-9)
