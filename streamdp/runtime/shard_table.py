@@ -3,8 +3,8 @@
 A worker learns all of its shards with one estimator, so that its batches and their noise are those of one stream. The
 row of one of them, the home, holds its state; the other rows hold positions and counts. All are committed as of the
 same boundary. If the home is taken away, the state stays with another shard, unless nothing can be committed then: the
-next owner gets it with the row. A worker with the states of several continues the one that has learned the most, and
-leaves the others in their rows, where the model's average over all rows counts them.
+next owner gets it with the row. A worker with the states of several rows merges them; the commit that writes the sum to
+one row empties the others, so that each counts once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lane:
     boundary_letters: int = 0  # how many of `letters` belong to that part
     bad_in_a_row: int = 0  # how many undecodable records came since the last good one
     noted: int = 0  # how many records wait after the last commit, as readers of the store see it
-    kept: Mapping[str, Any] = field(default_factory=dict)  # the state of the row, if nobody learns into it; else empty
+    kept: Mapping[str, Any] = field(default_factory=dict)  # the state of the row that was read; empty if there is none
 
     @property
     def pending(self) -> int:
@@ -171,8 +171,8 @@ class ShardTable(dict[Shard, Lane]):
                 self._put(shard, snapshot, None)
         if self._estimator is None or (self._home is None and not self.pending):
             self._go_on()
-        elif any(_size(self[shard].kept) > self._estimator.n_seen for shard in claimed if shard in self):
-            self.stale = True  # to go on with that one
+        elif any(self[shard].kept for shard in claimed if shard in self):
+            self.stale = True  # to go on with all of them
 
     def reload(self, snapshots: Mapping[Shard, Snapshot | None]) -> None:
         """Replace the lanes of shards by their last commits, those that are still this worker's."""
@@ -191,13 +191,17 @@ class ShardTable(dict[Shard, Lane]):
         self.to_start[shard] = position or origin
 
     def _go_on(self) -> None:
-        """Go on from the largest state of the lanes."""
+        """Go on from the states of all lanes."""
         self._estimator = estimator = self._build()
-        self._home = max((shard for shard in self if self[shard].kept), key=lambda s: _size(self[s].kept), default=None)
+        rows = [shard for shard, lane in self.items() if lane.kept]
+        self._home, self._moved = next(iter(rows), None), set(rows[1:])
         if self._home is not None:
-            estimator.load_state_dict(self[self._home].kept)
-            self[self._home].kept = {}
-        self._state, self._changes, self._moved = estimator.state_dict(), estimator.n_changes, set()
+            first, *others = [self._build() for _ in rows]
+            for each, shard in zip((first, *others), rows, strict=True):
+                each.load_state_dict(self[shard].kept)
+                self[shard].kept = {}
+            estimator.load_state_dict((first.merged(*others) if others else first).state_dict())
+        self._state, self._changes = estimator.state_dict(), estimator.n_changes
         for lane in self.values():
             lane.estimator = estimator
 
@@ -208,14 +212,14 @@ class ShardTable(dict[Shard, Lane]):
             self._fenced.pop(shard, None)
         if not self:
             self._estimator = self._home = None
-        elif self._home in gone or any(lane.pending for lane in gone.values()):
+        elif self._home in gone or self._moved & gone.keys() or any(lane.pending for lane in gone.values()):
             self.stale = True
 
     def leave(self, shards: Collection[Shard]) -> None:
         """Let the state stay in the row of another shard, if there is one, because `shards` are taken away."""
         if self._home is not None and self._home in shards:
-            rows = (shard for shard, lane in self.items() if not lane.kept and lane.ended is not None)
-            if (stays := next((shard for shard in rows if shard not in shards), None)) is not None:
+            rows = (shard for shard, lane in self.items() if shard not in shards and lane.ended is not None)
+            if (stays := next(rows, None)) is not None:
                 self._moved |= {self._home, stays}
                 self._home = stays
 
@@ -261,7 +265,7 @@ class ShardTable(dict[Shard, Lane]):
             return {}
         check_finite(self._state)
         return {
-            shard: part._replace(state=self._state if shard == self._home else self[shard].kept)
+            shard: part._replace(state=self._state if shard == self._home else {})
             for shard, part in ended.items()
             if shard in moved or shard == self._home
         }
@@ -295,8 +299,3 @@ class ShardTable(dict[Shard, Lane]):
         for shard, records in waiting.items():
             if (lane := self.get(shard)) is not None:
                 lane.noted = records
-
-
-def _size(state: Mapping[str, Any]) -> int:
-    """How many records a state has learned."""
-    return int(state["n_seen"]) if state else 0

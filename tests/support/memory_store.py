@@ -116,6 +116,12 @@ class Remembering:
         """See `Estimator.learn_encoded`."""
         self.learned = [*self.learned, *y.tolist()]
 
+    def merged(self, *others: Remembering) -> Remembering:
+        """See `Estimator.merged`."""
+        found = Remembering()
+        found.learned = [value for each in (self, *others) for value in each.learned]
+        return found
+
     def state_dict(self) -> dict[str, Any]:
         """See `Estimator.state_dict`."""
         return {"learned": self.learned, "n_seen": self.n_seen}

@@ -63,16 +63,40 @@ def test_the_state_stays_if_its_row_is_taken_away_and_is_counted_once() -> None:
     assert not table.stale
 
 
-def test_a_worker_goes_on_with_the_largest_state_and_keeps_the_others_in_their_rows() -> None:
+def snapshot(shard: Shard, *values: float) -> Snapshot:
+    state = {"learned": list(values), "n_seen": len(values)}
+    return Snapshot("j", "f", "", 1, 0.0, Counts(len(values)), {"index": len(values)}, state, shard)
+
+
+def test_a_worker_adds_up_the_states_of_its_rows_and_empties_all_but_one() -> None:
     table = begun(FIRST)
     learn(table, FIRST, 1.0)
     table.mark_committed(table.parts())
-    large = Snapshot("j", "f", "", 1, 0.0, Counts(2), {"index": 2}, {"learned": [5.0, 6.0], "n_seen": 2}, SECOND)
-    table.claim({SECOND: large})
+    table.claim({SECOND: snapshot(SECOND, 5.0, 6.0)})
     assert table.stale
-    mine = Snapshot("j", "f", "", 1, 0.0, Counts(1), {"index": 1}, {"learned": [1.0], "n_seen": 1}, FIRST)
     table.stale = False
-    table.reload({FIRST: mine, SECOND: large})
+    table.reload({FIRST: snapshot(FIRST, 1.0), SECOND: snapshot(SECOND, 5.0, 6.0)})
+    parts = table.parts()
+    assert (parts[FIRST].state["learned"], parts[SECOND].state) == ([1.0, 5.0, 6.0], {})
     learn(table, FIRST, 1.0, 7.0)
     parts = table.parts()
-    assert (parts[FIRST].state["learned"], parts[SECOND].state["learned"]) == ([1.0], [5.0, 6.0, 1.0, 7.0])
+    assert (parts[FIRST].state["learned"], parts[SECOND].state) == ([1.0, 5.0, 6.0, 1.0, 7.0], {})
+    table.mark_committed(parts)
+    assert table.parts() == {}
+    table.drop({SECOND})
+    assert not table.stale
+
+
+def test_a_state_whose_row_is_taken_away_before_it_was_emptied_is_left_to_its_next_owner() -> None:
+    """Else it would count in both rows."""
+    table = begun()
+    table.claim({FIRST: snapshot(FIRST, 1.0), SECOND: snapshot(SECOND, 5.0, 6.0), THIRD: None})
+    table.drop({THIRD})
+    assert not table.stale
+    table.drop({SECOND})
+    assert table.stale
+    assert table.parts() == {}
+    table.stale = False
+    table.reload({FIRST: snapshot(FIRST, 1.0)})
+    learn(table, FIRST, 1.0, 2.0)
+    assert table.parts()[FIRST].state["learned"] == [1.0, 1.0, 2.0]
