@@ -98,7 +98,7 @@ def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Store, "_write", unfenced)
     with pytest.raises(AssertionError, match="went back"):
-        simulate(tmp_path / "a.db", 14)
+        simulate(tmp_path / "a.db", 42)
 
 
 def test_spends_that_outlive_their_shard_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -895,7 +895,7 @@ def test_shards_that_are_lost_take_the_spends_of_all_back(path: Path, given: Str
     source.events[9] = lambda: source.rebalance(assigned=[lost])
     watcher = ran(path, source, commit_records=10_000)
     assert {stays} in watcher.mine
-    assert watcher.rollbacks == 1
+    assert watcher.rollbacks == 1 + (place == 0)  # the row of the first one had the state, which is read again
     check_exact(path, given)
 
 
