@@ -1,7 +1,7 @@
-"""What is lost when a stream is learned in parts whose models are averaged. `python -m benchmarks.shards [--write]`.
+"""What is lost when a stream is learned in parts whose models are merged. `python -m benchmarks.shards [--write]`.
 
 The papers' linear model (independent standard normal features, coefficients and intercept 1, noise N(0, 1)), learned at
-eps=1 and delta=1e-6 with the Huber loss: the error of the coefficients after one pass, and of the average of k
+eps=1 and delta=1e-6 with the Huber loss: the error of the coefficients after one pass, and of the merge of k
 estimators that each learned every k-th record.
 """
 
@@ -16,7 +16,7 @@ from benchmarks.shared.pages import command, mean_and_error, pm, table
 from streamdp import LDPASGDRegressor, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
 
 FEATURES = 5
-RECORDS, SHARDS, REPEATS = 100_000, (1, 4, 12, 64), 6
+RECORDS, SHARDS, REPEATS = 100_000, (1, 2, 4, 12, 64), 6
 TRUSTS: dict[str, Any] = {
     "nobody": LDPASGDRegressor,
     "process": PanPrivateRegressor,

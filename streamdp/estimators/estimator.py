@@ -1111,13 +1111,14 @@ class Estimator(river_base.Estimator, Parameters):
             side.load(state)
 
     def merged(self, *others: Self) -> Self:
-        """Return a new estimator, the average of this one and others, for learners of disjoint records.
+        """Return a new estimator of what this one and others have released, for learners of disjoint records.
 
-        The average is weighted by records (by users for windows). Open batches, windows and users are left out.
+        With method="newton" their noisy sums are added up, else answers are averaged, weighted by records (by users for
+        windows). Open batches, windows and users are left out.
 
         The guarantee is the widest of theirs (parallel composition: each record entered one of them) if the records are
         disjoint; the spends of a person with records in several compose. What is lost against one pass over all
-        records: each part keeps the bias of a shorter run, and there is no interval.
+        records: each part has noise of its own, averages keep the bias of shorter runs, and there is no interval.
 
         Parameters
         ----------

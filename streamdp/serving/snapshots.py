@@ -1,8 +1,8 @@
 """Models from committed snapshots: restore one, combine the shards of a job, read and write snapshots as JSON.
 
 The single snapshot of an unpartitioned stream is the model. A partitioned stream has one snapshot for each shard. Each
-worker keeps the state of its model in one of them, and the others have none. With several workers, the model is the
-average of their states, weighted by the number of records; `estimator.merged` documents what this average guarantees.
+worker keeps the state of its model in one of them, and the others have none. With several workers, the model is
+made of the states of all; `estimator.merged` documents what it guarantees.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def restore(snapshot: Snapshot, reuse: Model | None = None) -> Model:
 def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     """Combine the snapshots of all shards of a job into one.
 
-    Returns a snapshot with averaged states, added counts and the positions by shard; the snapshot of an unpartitioned
+    Returns a snapshot with the merged states, added counts and the positions by shard; the snapshot of an unpartitioned
     stream is returned unchanged. Raises `NotAvailableError` if there is no snapshot or none with a state, and
     `StoreMismatchError` if the snapshots belong to different jobs or configurations.
     """
