@@ -29,7 +29,7 @@ from streamdp.optim.classes import ClassProblem
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber, Logistic
-from streamdp.optim.newton_state import State
+from streamdp.optim.newton_state import State, bend_of, slope_of
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
@@ -63,12 +63,6 @@ _OUTGROWN = 0.7
 _LOUD = 1e100  # a variance of which squares are within the doubles
 _NO_COLUMNS = np.zeros(0, dtype=bool)
 _EVERYWHERE = np.array([[-math.inf], [math.inf]])
-
-
-def _inside(c: float) -> float:
-    """The Hessian of Huber's loss over what stands for it in vectors, for normal residuals."""
-    inside = math.erf(c / math.sqrt(2))
-    return float(inside / (inside + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)))
 
 
 def _flattened(start: float, end: float) -> float:
@@ -208,7 +202,7 @@ class Newton(Growing):
         point = units.inward(self.state.point)
         blocks, sigma, uneven = self._weighed(state, point), 1.0, 1.0
         if isinstance(curvature.loss, Huber):
-            hessian *= _inside(curvature.loss.c)
+            hessian *= slope_of(curvature.loss.c) / bend_of(curvature.loss.c)
             sigma, uneven = float(point[-1]), curvature.loss.c**2 / curvature.loss.kappa
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q * state.variance)
         found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least, uneven)

@@ -30,12 +30,14 @@ def upper(matrix: np.ndarray) -> np.ndarray:
     return found
 
 
-def _inner(c: Any) -> Any:
+def slope_of(c: Any) -> Any:
+    """The mean slope of Huber's loss times sigma, for normal residuals."""
     return scipy.special.erf(c / math.sqrt(2))
 
 
-def _bend(c: Any) -> Any:
-    return _inner(c) + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)
+def bend_of(c: Any) -> Any:
+    """The mean of min(1, c / |r|), which stands for it in vectors."""
+    return slope_of(c) + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,10 @@ class State:
     @property
     def sigma(self) -> float:
         """Huber's at the newest query point, of which A is; that of the answer if there is none."""
-        if not self.weight:
-            return float(self.point[-1])
         newest = self.blocks[change.used(self.blocks) - 1]
-        return float(newest[len(self.point) - 1] / newest[change.WEIGHT])
+        if not newest[change.SCALE_WEIGHT]:
+            return float(self.point[-1])
+        return float(newest[len(self.point) - 1] / newest[change.SCALE_WEIGHT])
 
     def hessian(self, q: int) -> np.ndarray:
         """A (q, q)."""
@@ -146,6 +148,7 @@ class State:
         The mean slope of the loss, and what stands for it in vectors, are those of residuals that are normal with this
         sigma. The gradient of the scale is carried along its curvature.
         """
+        assert isinstance(curvature.loss, Huber)
         q, c, blocks = curvature.columns, curvature.loss.c, self.blocks.copy()
         used = blocks[: change.used(blocks)]
         if not self.weight:
@@ -153,7 +156,7 @@ class State:
         counts = used[:, change.SCALE_WEIGHT]
         at = np.divide(used[:, q], counts, out=np.full(len(used), sigma), where=counts > 0)
         ratios = np.clip(at / sigma, 1 / _OTHER, _OTHER)
-        slopes, bends = (both(c * ratios) / both(c) / ratios for both in (_inner, _bend))
+        slopes, bends = (both(c * ratios) / both(c) / ratios for both in (slope_of, bend_of))
         curved = self.curved / bends[-1]
         used[:, q] = counts * sigma
         used[:, 2 * q + 1] += counts * curved[-1] * (sigma - at)
