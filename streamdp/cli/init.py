@@ -52,7 +52,7 @@ def init(
         typer.Option(min=1, help="--trust window: the most records of a person. Default: 16 with --subject, else 1."),
     ] = None,
 ) -> None:
-    """Write a job for a data file or a topic, with places to fill in.
+    """Write a job for a file or a topic, with places to fill in.
 
     It has what the data show of how they are written, and texts that ten records
     or more share, as categories to confirm: it is not private.
