@@ -58,7 +58,7 @@ from streamdp.learners.side_statistics import SideStatistics, divided
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import LOSSES, Loss, loss_for
-from streamdp.privacy.entropy import entropy, fresh_words
+from streamdp.privacy.entropy import AnyRng, entropy, fresh_words
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
     ApproxDP,
@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
     from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
-    from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
 
 FORMAT = 1  # of states
 _NOT_FINITE = (
@@ -212,7 +211,7 @@ class Estimator(river_base.Estimator, Parameters):
     def n_left_out(self, n: int) -> None:
         self._admission.left_out = n
 
-    def _words(self) -> Entropy | SeededEntropy | FreshWords:
+    def _words(self) -> AnyRng:
         """The source of the noise; what a learner keeps that is noisy from the first record on has no words in it."""
         return fresh_words(self.seed) if self.learns.noisy_from_first else entropy(self.seed)
 

@@ -33,7 +33,7 @@ from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
-from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
 from streamdp.reading.batch_intervals import StepEstimates
@@ -94,7 +94,7 @@ class Batches(Learner):
         self,
         problem: LinearProblem,
         budget: Budget,
-        rng: Entropy | SeededEntropy | FreshWords,
+        rng: AnyRng,
         plan: BatchPlan,
     ) -> None:
         check_choice("method", plan.method, ("auto", *self.methods))

@@ -19,7 +19,7 @@ from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.local_counts import CellReports, epsilon_of
 from streamdp.learners.local_roots import Roots
-from streamdp.privacy.entropy import FreshWords, SeededEntropy, uniform
+from streamdp.privacy.entropy import AnyRng, FreshRng, uniform
 from streamdp.privacy.guarantees import Budget
 
 Part = CellReports | Roots | Hitters
@@ -37,10 +37,14 @@ class Drawn(Learner):
         "forgets the record"
     )
     private = True
-    rng: FreshWords | SeededEntropy
+    rng: FreshRng
 
     def __init__(
-        self, problem: LinearProblem, budget: Budget, rng: Any, parts: Callable[[float], Sequence[tuple[Part, float]]]
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: AnyRng,
+        parts: Callable[[float], Sequence[tuple[Part, float]]],
     ) -> None:
         super().__init__(problem, budget, rng)
         self._make = parts

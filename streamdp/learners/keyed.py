@@ -16,6 +16,7 @@ import scipy
 
 from streamdp.data.records import NO_BYTE
 from streamdp.learners.cells import All, Thirds
+from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
 
@@ -80,7 +81,7 @@ class KeyedSum:
         self._texts[self._n : rows], self._adds[self._n : rows] = texts, np.rint(adds * self._one)
         self._n = rows
 
-    def close(self, rng: Any) -> Texts:
+    def close(self, rng: FreshRng) -> Texts:
         """What is released of the rows, by words of `rng`. The order of texts is that of their bytes."""
         known, which = np.unique(self._texts[: self._n], axis=0, return_inverse=True)
         sums = np.zeros((len(known), self.block.parts), dtype=np.int64)

@@ -17,7 +17,7 @@ import numpy as np
 from streamdp.errors import BudgetError, NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
-from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy
+from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.release import READS, Prepared, Release
 from streamdp.privacy.statement import RECORD, Unit
@@ -104,7 +104,7 @@ class Learner(ABC):
     batch_steps: BatchSteps | None = None
     """What makes the steps, if they are made with the noisy sums of batches; None before the columns are known."""
 
-    def __init__(self, problem: LinearProblem, budget: Budget, rng: Entropy | SeededEntropy | FreshWords) -> None:
+    def __init__(self, problem: LinearProblem, budget: Budget, rng: AnyRng) -> None:
         self.problem, self.budget, self.rng = problem, budget, rng
         self.columns: Columns | None = None
         self.seen = np.zeros(1, dtype=np.int64)

@@ -24,7 +24,7 @@ from streamdp.optim.local_learning import LocalStep, absorb, absorb_bit, learn
 from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.steps import EACH, Steps, expected_distance, rarity
 from streamdp.privacy import samplers
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
@@ -103,14 +103,14 @@ class LocalReports(Learner):
     per_record_budgets = any_budget = True
     scales_columns = True
     stays = True
-    rng: Entropy | SeededEntropy
+    rng: Rng
     arrays: Arrays
 
     def __init__(
         self,
         problem: LinearProblem,
         budget: Budget,
-        rng: Entropy | SeededEntropy,
+        rng: Rng,
         *,
         mechanism: str | type[Mechanism],
         steps: Steps,

@@ -14,7 +14,7 @@ from streamdp.learners.learner import ONE_BREAK_IN
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.optim.batch_steps import Probes
 from streamdp.optim.record_kernel import RecordKernel
-from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
@@ -29,13 +29,13 @@ class PanBatches(Batches):
     trust = ONE_BREAK_IN
     methods = ("newton", "ac-sa")
     noisy_from_first = True
-    rng: FreshWords | SeededEntropy
+    rng: FreshRng
 
     def __init__(
         self,
         problem: LinearProblem,
         budget: Budget,
-        rng: FreshWords | SeededEntropy,
+        rng: FreshRng,
         plan: BatchPlan,
         *,
         mechanism: str,

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
 from streamdp.learners.cells import Index
+from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.reading.estimates import KNOWN
 
@@ -54,7 +54,7 @@ def distances(counts: np.ndarray, q: float, shift: float, unit: float) -> np.nda
     return found
 
 
-def drawn(counts: np.ndarray, q: float, shift: float, unit: float, steepness: float, rng: Any) -> int:
+def drawn(counts: np.ndarray, q: float, shift: float, unit: float, steepness: float, rng: FreshRng) -> int:
     """A bin, by words of `rng`: its weight falls by the factor e^steepness with each unit of its distance.
 
     The counts, q, shift and unit are those of `distances`.
@@ -93,7 +93,7 @@ class Ranks:
         found: np.ndarray = self.groups.of(X) * BINS + np.clip(bins, 0, BINS - 1)
         return found
 
-    def released(self, places: np.ndarray, epsilon: float, rng: Any) -> np.ndarray:
+    def released(self, places: np.ndarray, epsilon: float, rng: FreshRng) -> np.ndarray:
         """What a window releases, (size,), of rows in the bins `places` (n,), for `epsilon`, by words of `rng`.
 
         The places are sorted.
@@ -116,7 +116,7 @@ class Ranks:
             counts[:] = 0
         return found.ravel()
 
-    def _quantile(self, counts: np.ndarray, n: float, q: float, epsilon: float, rng: Any) -> np.ndarray:
+    def _quantile(self, counts: np.ndarray, n: float, q: float, epsilon: float, rng: FreshRng) -> np.ndarray:
         several = self.groups.count > 1
         unit = max(q, 1 - q) if several else 1.0
 

@@ -22,6 +22,7 @@ from streamdp.learners.drawn import Drawn
 from streamdp.learners.learner import NEIGHBOURS, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.sums import Sums
+from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import Release
 
@@ -48,7 +49,12 @@ class Series(Learner):
     neighbours = NEIGHBOURS.replace("the subject and the budget", "the subject, the budget and the window of time")
 
     def __init__(
-        self, problem: LinearProblem, budget: Budget, rng: Any, make: Callable[[], Sums | Drawn], calendar: Calendar
+        self,
+        problem: LinearProblem,
+        budget: Budget,
+        rng: AnyRng,
+        make: Callable[[], Sums | Drawn],
+        calendar: Calendar,
     ) -> None:
         super().__init__(problem, budget, rng)
         self._make, self._calendar, self._any = make, calendar, make()

@@ -22,7 +22,7 @@ from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.planned import Planned, Rounds
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.optim.user_averages import gradients
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
 
@@ -61,14 +61,14 @@ class ShuffleBatches(Batches):
         "batch ends"
     )
     methods = ("newton", "ac-sa", "sgd")
-    rng: Entropy | SeededEntropy
+    rng: Rng
     params: VectorSum
 
     def __init__(
         self,
         problem: LinearProblem,
         budget: Budget,
-        rng: Entropy | SeededEntropy,
+        rng: Rng,
         plan: BatchPlan,
         *,
         cohort: Cohort | None,

@@ -33,7 +33,7 @@ from streamdp.optim.domains import RealSpace
 from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.planned import Planned
 from streamdp.optim.steps import expected_distance
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
@@ -119,7 +119,7 @@ class UserReports(Collector):
     default_domain = USUAL
     private = any_budget = True
     scales_columns = True
-    rng: Entropy | SeededEntropy
+    rng: Rng
     batch_steps: BatchSteps
     mean: UserMean
     """How the answers of the next batch are made and averaged."""
@@ -130,7 +130,7 @@ class UserReports(Collector):
         self,
         problem: LinearProblem,
         budget: Budget,
-        rng: Entropy | SeededEntropy,
+        rng: Rng,
         plan: UserPlan,
     ) -> None:
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)

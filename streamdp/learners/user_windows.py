@@ -34,7 +34,7 @@ from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.newton import Newton
 from streamdp.optim.record_kernel import RowStore
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
 from streamdp.privacy.statement import WINDOW, Unit
@@ -91,14 +91,14 @@ class Windows(Collector):
     private = commits_at_every_boundary = any_budget = True
     needs_subject = False
     scales_columns = True
-    rng: Entropy | SeededEntropy
+    rng: Rng
     budget: ApproxDP
 
     def __init__(
         self,
         problem: LinearProblem,
         budget: Budget,
-        rng: Entropy | SeededEntropy,
+        rng: Rng,
         plan: WindowPlan,
     ) -> None:
         if not isinstance(budget, ApproxDP):

@@ -173,9 +173,11 @@ class FreshWords:
 
 
 Rng = Entropy | SeededEntropy
+FreshRng = FreshWords | SeededEntropy
+AnyRng = Rng | FreshWords
 
 
-def draw(rng: Rng | FreshWords, count: int) -> np.ndarray:
+def draw(rng: AnyRng, count: int) -> np.ndarray:
     """Return unused random words (count,) of a generator, `rng`, whose lock is held.
 
     The caller overwrites them after use.
@@ -208,7 +210,7 @@ def entropy(seed: int | None) -> Rng:
     return Entropy() if seed is None else SeededEntropy(seed)
 
 
-def fresh_words(seed: int | None) -> FreshWords | SeededEntropy:
+def fresh_words(seed: int | None) -> FreshRng:
     """As `entropy`, for what must stay private if the memory is read by an intruder."""
     return FreshWords() if seed is None else SeededEntropy(seed)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms.additive import Gaussian, grid_noise
 from streamdp.privacy.mechanisms.base import ARITHMETIC
@@ -47,19 +47,19 @@ class GridSum:
         """The variance of one noise of a coordinate."""
         return (self.scale / self.cells) ** 2
 
-    def add_noise(self, rng: FreshWords | SeededEntropy) -> None:
+    def add_noise(self, rng: FreshRng) -> None:
         """Add fresh noise by `rng`, then overwrite it: if left in freed memory, it could be subtracted."""
         noise = self.noise(rng)
         self.total += noise
         noise[:] = 0
 
-    def close(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
+    def close(self, rng: FreshRng) -> np.ndarray:
         """Add noise by `rng`; return the noisy sum (size,)."""
         self.add_noise(rng)
         total: np.ndarray = self.total / self.cells
         return total
 
-    def noise(self, rng: FreshWords | SeededEntropy) -> np.ndarray:
+    def noise(self, rng: FreshRng) -> np.ndarray:
         """Return fresh noise (size,) by `rng`, in cells."""
         return grid_noise(rng, self.scale * self.louder, len(self.total))
 

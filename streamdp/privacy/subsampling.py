@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.privacy.entropy import Entropy, SeededEntropy, draw, forks
+from streamdp.privacy.entropy import Rng, draw, forks
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, check_serviceable
 
 LEAST_NOISE = 0.25  # sigma / C; a smaller one would be enough only if users are hardly ever drawn
@@ -115,7 +115,7 @@ def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
     return float(step.self_compose(steps).get_delta_for_epsilon(epsilon)) + _ROUNDING * steps
 
 
-def sample(users: int, rate: float, rng: Entropy | SeededEntropy) -> np.ndarray:
+def sample(users: int, rate: float, rng: Rng) -> np.ndarray:
     """The indices (k,) of the drawn users, in increasing order.
 
     Each user is drawn independently, if its random word is below floor(rate 2^64), rate in (0, 1]. So the probability

@@ -17,7 +17,7 @@ from streamdp.estimators.accepted import FURTHEST, takes_classes
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.local_reports import Asked, Report
 from streamdp.optim.losses import Softmax
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
 from streamdp.protocol.local_agreement import LocalAgreement, middle_and_half
 from streamdp.protocol.reports import Document, interval, read_document
@@ -40,7 +40,7 @@ class LocalHalf:
     numbers outside the limits of `accepted`. Each later call with a record that fits the schema has a finite report.
     """
 
-    def __init__(self, text: bytes, agreement: str | None = None, rng: Entropy | SeededEntropy | None = None) -> None:
+    def __init__(self, text: bytes, agreement: str | None = None, rng: Rng | None = None) -> None:
         document = read_document(text)
         agreed = document.agreed
         self.agreement = agreed.digest()
@@ -54,7 +54,7 @@ class LocalHalf:
         self.schema = document.schema_.build()
         self.randomizer = self._built(agreed, rng or Entropy())
 
-    def _built(self, agreed: LocalAgreement, rng: Entropy | SeededEntropy) -> Randomizer:
+    def _built(self, agreed: LocalAgreement, rng: Rng) -> Randomizer:
         document, schema, names = self.document, self.schema, self.schema.feature_names
         loss, target = agreed.loss.build(), agreed.schema_.target
         classes = len(target.classes or ())

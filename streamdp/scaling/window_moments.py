@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
 
@@ -62,9 +62,7 @@ def users_for_sizes(noise: Gaussian, columns: int) -> float:
     return 3 * math.sqrt(CELLS) * float(noise.rows(columns * CELLS)[0, 0]) / _TOLD
 
 
-def sizes_of(
-    users: WindowColumns, columns: np.ndarray, n: int, noise: Gaussian, rng: Entropy | SeededEntropy
-) -> np.ndarray:
+def sizes_of(users: WindowColumns, columns: np.ndarray, n: int, noise: Gaussian, rng: Rng) -> np.ndarray:
     """Return scales (k,) of columns (k,): powers of 2, beyond which are about one in a hundred of n users, or noise."""
     deviation, grid = noise.rows(len(columns) * CELLS)[0, :2].tolist()
     total = users.sizes(columns, grid)
@@ -100,7 +98,7 @@ def zoom(
     table: np.ndarray,
     n: int,
     noise: Gaussian,
-    rng: Entropy | SeededEntropy,
+    rng: Rng,
     least: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new centres and scales (2, k) after all rounds, and the mask (k,) of the columns whose are final.

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamdp.privacy.entropy import FreshWords, SeededEntropy
+from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import Budget
 from streamdp.validation import sums
@@ -40,9 +40,7 @@ class NoisySum:
     With `first`, it has noise from its first vector on, and again at its end. A copy or pickle of it is empty.
     """
 
-    def __init__(
-        self, budget: Budget, sensitivity: float, size: int, first: bool, rng: FreshWords | SeededEntropy
-    ) -> None:
+    def __init__(self, budget: Budget, sensitivity: float, size: int, first: bool, rng: FreshRng) -> None:
         self.rng, self._first = rng, first
         self.sum = GridSum(budget, sensitivity, sensitivity, size)
         self.variance = (1 + first) * self.sum.variance  # of a coordinate, by noise
@@ -83,9 +81,7 @@ class HeldOut(Validator):
 
     summed = True
 
-    def __init__(
-        self, plan: Plan, task: Task, size: int, rng: FreshWords | SeededEntropy, budget: Budget, first: bool
-    ) -> None:
+    def __init__(self, plan: Plan, task: Task, size: int, rng: FreshRng, budget: Budget, first: bool) -> None:
         super().__init__(plan, task, size, rng)
         squares = 4 * sum(weight**2 for weight in task.weights) + 2 * _CELL**2 * bool(task.cells)
         self.begun = False

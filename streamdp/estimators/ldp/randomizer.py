@@ -18,7 +18,7 @@ from streamdp.estimators.features import Features, features_of
 from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.learners.local_reports import Answer, Asked, Report
 from streamdp.optim.losses import Loss
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, calibrated, mechanism_for, randomize_rows, record_rows
 from streamdp.privacy.mechanisms.response import respond
@@ -50,7 +50,7 @@ class Randomizer:
     budget: Budget
     mechanism: str | type[Mechanism]
     question: Asked | None = None
-    rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+    rng: Rng = field(default_factory=Entropy, repr=False, compare=False)
     classes: tuple[Hashable, ...] = TRUTH_VALUES
 
     def __post_init__(self) -> None:

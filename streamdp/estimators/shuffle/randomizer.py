@@ -17,7 +17,7 @@ from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss, Softmax
 from streamdp.optim.user_averages import gradients
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ShuffleRandomizer:
     intercept: bool
     params: VectorSum
     batch: tuple[int, int, int]
-    rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+    rng: Rng = field(default_factory=Entropy, repr=False, compare=False)
     curvature: Curvature | None = None
     classes: tuple[Hashable, ...] = TRUTH_VALUES
 

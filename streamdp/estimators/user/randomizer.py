@@ -27,7 +27,7 @@ from streamdp.learners.user_answers import (
     sensitivity_of_average,
 )
 from streamdp.optim.losses import Loss
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng
 from streamdp.privacy.mechanisms.response import respond
 from streamdp.scaling.search import Question
 from streamdp.scaling.units import Units, declared
@@ -62,7 +62,7 @@ class UserRandomizer:
     coordinate: int | None
     centre: np.ndarray
     items: int
-    rng: Entropy | SeededEntropy = field(default_factory=Entropy, repr=False, compare=False)
+    rng: Rng = field(default_factory=Entropy, repr=False, compare=False)
     units: Units | None = None
     question: Question | None = None
     classes: tuple[Hashable, ...] = TRUTH_VALUES

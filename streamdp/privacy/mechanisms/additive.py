@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from streamdp.privacy.entropy import FreshWords, SeededEntropy, forks
+from streamdp.privacy.entropy import FreshRng, forks
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.base import ARITHMETIC, Mechanism, solved
 from streamdp.privacy.mechanisms.response import truth
@@ -40,7 +40,7 @@ def _additive(
     return rows
 
 
-def grid_noise(rng: FreshWords | SeededEntropy, scale: float, count: int) -> np.ndarray:
+def grid_noise(rng: FreshRng, scale: float, count: int) -> np.ndarray:
     """Return Gaussian noise (count,) of a deviation `scale` in cells of a grid; the random words are overwritten."""
     from streamdp.privacy.samplers import normals
 
@@ -50,7 +50,7 @@ def grid_noise(rng: FreshWords | SeededEntropy, scale: float, count: int) -> np.
     return out
 
 
-def grid_laplace(rng: FreshWords | SeededEntropy, scale: float, count: int) -> np.ndarray:
+def grid_laplace(rng: FreshRng, scale: float, count: int) -> np.ndarray:
     """Return Laplace noise (count,) of a `scale`, above 0, in cells of a grid, as `grid_noise`."""
     from streamdp.privacy.samplers import LAPLACE, randomize
 
@@ -67,7 +67,7 @@ def grid_laplace(rng: FreshWords | SeededEntropy, scale: float, count: int) -> n
     return out
 
 
-def _fill(rng: FreshWords | SeededEntropy, out: np.ndarray, drawn: Callable[[np.ndarray], bool]) -> None:
+def _fill(rng: FreshRng, out: np.ndarray, drawn: Callable[[np.ndarray], bool]) -> None:
     """Fill `out` by a function of random words, which says whether they were enough."""
     size = 2 * len(out) + 64
     while True:

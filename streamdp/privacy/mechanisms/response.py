@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from streamdp.privacy import samplers
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget, GaussianDP
 
 _ROUNDING = 2.0**-50
@@ -27,7 +27,7 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(0.5, np.minimum(p * (1 - _ROUNDING), 1 - _ROUNDING)))
 
 
-def respond(bit: bool, keep: float, rng: Entropy | SeededEntropy) -> bool:
+def respond(bit: bool, keep: float, rng: Rng) -> bool:
     """Return a noisy bit, which is the true one with the probability `keep`, from `truth`."""
     with rng.lock:
         while (answer := samplers.respond(bit, keep, rng.words)) < 0:
