@@ -92,6 +92,10 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is None and error.strerror:  # errors of files have a name
         _discard_output()
         return _fail(f"cannot write standard output: {error.strerror.lower()}; what was committed is kept", 1)
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "connectors":
+        other = getattr(sys.modules.get("connectors"), "__file__", None) or "unknown"
+        need = "streamdp's wheel has a package of this name; install streamdp in an environment without the other one"
+        return _fail(f"another package named connectors is in the place of streamdp's: {other}; {need}", 1)
     # The text of an unexpected error may quote a record, so it is not shown.
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:

@@ -575,6 +575,18 @@ def test_an_unexpected_error_does_not_quote_anything(
     assert SECRET not in err
 
 
+def test_another_package_of_the_name_connectors_is_named(monkeypatch: pytest.MonkeyPatch, quick: Quick) -> None:
+    """It was an unexpected ModuleNotFoundError."""
+
+    def shadowed(*_: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'connectors.csvrows'", name="connectors.csvrows")
+
+    monkeypatch.setattr("streamdp.cli.run.job_config", shadowed)
+    said = quick.error(1, "run", "data.csv")
+    assert "another package named connectors is in the place of streamdp's: " in said
+    assert str(Path("connectors") / "__init__.py") in said
+
+
 def test_a_store_on_a_read_only_file_system_is_read(trained: Path) -> None:
     """SQLite cannot make the files there that it reads a write-ahead log with."""
     mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd "$0"'
