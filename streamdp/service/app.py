@@ -116,8 +116,14 @@ def create_app(
         _log.error("job %r is not served: %s", name, why)
 
     routes = [route for router in ROUTERS for route in router.routes]
-    about = {"title": "streamdp", "version": __version__, "description": _INTRODUCTION}
-    app = _Application(**about, lifespan=_lifespan, openapi_url=None, routes=routes)
+    app = _Application(
+        title="streamdp",
+        version=__version__,
+        description=_INTRODUCTION,
+        lifespan=_lifespan,
+        openapi_url=None,
+        routes=routes,
+    )
     app.router.default = no_such_path
     state = app.state
     state.jobs = jobs
