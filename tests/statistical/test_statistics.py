@@ -248,7 +248,7 @@ def test_sums_by_texts_keep_the_claim_and_half_of_the_noise_does_not(column: int
             one, runs = KeyedSum(Keyed((0,), column), 1.0, 0.3), []
             one._scale *= louder
             one._least = -(2.0**60)  # else the texts would be hidden at times
-            for _ in range(RUNS):
+            for _ in range(RUNS // 2):
                 one.add(np.array([[-1.0 if i < of_first else 1.0, 1.0] for i in range(20)]))
                 first, second = one.close(rng).values()
                 one.wipe()
