@@ -33,7 +33,6 @@ from streamdp import (
     PanPrivateClassifier,
     PanPrivateRegressor,
     ShuffleRegressor,
-    Squared,
     UserLevelLDPRegressor,
     WindowedRegressor,
 )
@@ -419,7 +418,7 @@ def losses(quick: bool) -> str:
     made: dict[str, tuple[Any, dict[str, Any]]] = {
         "huber": (LDPASGDRegressor, {}),
         "quantile": (LDPASGDRegressor, {"loss": "quantile"}),
-        "squared, clip=2": (LDPASGDRegressor, {"loss": Squared(clip=2.0)}),
+        "squared": (LDPASGDRegressor, {"loss": "squared"}),
         "logistic": (LDPASGDClassifier, {}),
         "softmax, 3 classes": (LDPASGDClassifier, {"loss": "softmax", "classes": [0, 1, 2]}),
         "hinge": (LDPASGDClassifier, {"loss": "hinge"}),

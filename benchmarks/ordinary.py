@@ -206,6 +206,20 @@ def alike(rng: np.random.Generator, n: int) -> Data:
     return Data(X, y, [(-4.0, 4.0)] * 10, (-8.0, 8.0))
 
 
+def claims(rng: np.random.Generator, n: int) -> Data:
+    """Amounts of which about two thirds are 0."""
+    X = rng.standard_normal((n, 3))
+    some = rng.random(n) < expit(X @ np.array([0.5, -0.3, 0.2]) - 1)
+    return Data(X, np.where(some, np.minimum(rng.lognormal(5, 1, n), 3000), 0.0), [(-4.0, 4.0)] * 3, (0.0, 3000.0))
+
+
+def events(rng: np.random.Generator, n: int) -> Data:
+    """Counts that vary more than a Poisson law."""
+    X = rng.standard_normal((n, 6))
+    rates = np.exp(X @ np.array([0.4, -0.3, 0.2, 0.2, 0.0, 0.0]) - 0.5) * rng.gamma(1.5, 1 / 1.5, n)
+    return Data(X, np.minimum(rng.poisson(rates), 40.0), [(-4.0, 4.0)] * 6, (0.0, 40.0))
+
+
 def in_order(rng: np.random.Generator, n: int) -> Data:
     """Eight normal columns, the rows in the order of one of them."""
     data = normal(rng, n)
@@ -244,6 +258,7 @@ class Table:
     records: int
     score: Callable[[Data, np.ndarray], float]
     classes: int = 0
+    loss: str = "huber"  # of numbers
 
     def drawn(self, rng: np.random.Generator, part: float) -> tuple[Data, Data]:
         """This part of the records that learn, and those that score; a text is a job of `RealData`."""
@@ -283,6 +298,9 @@ TABLES = {
     "bounds 30 times too wide, 1 - R²": Table(wide, 20_000, _square),
     "ten columns nearly two, 1 - R²": Table(alike, 20_000, _square),
     "a sorted file, 1 - R²": Table(in_order, 20_000, _square),
+    "mostly 0, loss: squared, 1 - R²": Table(claims, 20_000, _square, loss="squared"),
+    "counts, loss: squared, 1 - R²": Table(events, 20_000, _square, loss="squared"),
+    "visits to a doctor, loss: squared, 1 - R²": Table("visits to a doctor in a year", 0, _square, loss="squared"),
     **{job: Table(job, 0, *_scored(JOBS[job][2])) for job in JOBS},
 }
 
@@ -303,7 +321,7 @@ def learned(trust: str, case: Table, data: Data, epsilon: float, seed: int) -> A
     if case.classes:
         options |= {"classes": list(range(case.classes)), "loss": "logistic" if case.classes == 2 else "softmax"}
     else:
-        options |= {"target": data.target}
+        options |= {"target": data.target, "loss": case.loss}
     names = {f"x{j}": bounds for j, bounds in enumerate(data.bounds)}
     model = TRUSTS[trust][bool(case.classes)](
         budget=f"eps={epsilon:g}" + ",delta=1e-6" * (trust != "nobody"), features=names, seed=seed, **options

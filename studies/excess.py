@@ -1,7 +1,7 @@
 """Distributions whose excess loss is known exactly, for measuring rates (`rates`), and learners on them.
 
 Cheu, Joseph, Mao, Peng 2022, Theorems 4.1, 4.3, 4.7, 4.8 and C.3 bound the excess loss of P_SGD, P_AGD and pan-private
-AC-SA. Four distributions of six features, one for each pair of theorems: the 64 feature vectors are all signs of a
+AC-SA. Three distributions of six features, for pairs of theorems: the 64 feature vectors are all signs of a
 fixed vector of scales and equally likely, so the expected excess is a mean over 64 points of a closed form, with the
 optimum known.
 """
@@ -22,7 +22,7 @@ from streamdp.estimators.pan import PanPrivateClassifier, PanPrivateRegressor
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier, ShuffleRegressor
 from streamdp.optim.ac_sa import plan
 from streamdp.optim.domains import L2Ball
-from streamdp.optim.losses import Logistic, Loss, Quantile, Squared
+from streamdp.optim.losses import Logistic, Loss, Quantile
 
 D = 6
 NAMES = [f"x{j}" for j in range(D)]
@@ -115,7 +115,7 @@ class Setting:
             **options,
         )
 
-    @cache  # noqa: B019 - there are four settings
+    @cache  # noqa: B019 - there are three settings
     def bounds(self, method: str, n: int) -> tuple[float, float]:
         """The plan's bound on the expected excess, and what it would be without privacy."""
         model = self.model(method, n)
@@ -177,20 +177,6 @@ SETTINGS = (
         _kinked_excess,
     ),
     Setting(
-        "strongly convex, smooth: squared",
-        "4.8, C.3(4)",
-        -1.0,
-        -2.0,
-        Squared(clip=None, target_bound=1.5, radius=1.0),
-        _EVEN,
-        _NEAR,
-        1.0,
-        lambda rng, u: u + rng.choice([-0.3, 0.3], size=len(u)),
-        lambda u, best: (u - best) ** 2 / 2,
-        1 / 3,
-        METHODS[:2],
-    ),
-    Setting(
         "strongly convex, non-smooth: median",
         "4.8, C.3(3)",
         -1.0,
@@ -205,5 +191,5 @@ SETTINGS = (
         METHODS[:2],
     ),
 )
-"""Strong convexity: the Hessian is I / 3 for the squared loss, and the noise's density 1 / (2 _WIDE) times that for the
-median, everywhere in the ball."""
+"""Strong convexity: the Hessian for the median is the noise's density 1 / (2 _WIDE) times I / 3, everywhere in the
+ball."""

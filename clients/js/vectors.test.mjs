@@ -91,7 +91,7 @@ test("a device refuses constants that do not follow from the agreement, also at 
   const { digest } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js");
   for (const [job, path, value] of [
     ["huber", "loss.bound", 0.1], ["huber", "loss.sensitivity", 0.1], ["huber", "loss.parameters.c", 50], ["privunit", "mechanism", "none"],
-    ["privunit", "budget", "eps=1e9"], ["privunit", "budget", "mu=1"], ["privunit", "loss.name", "cube"], ["squared", "loss.parameters.radius", null],
+    ["privunit", "budget", "eps=1e9"], ["privunit", "budget", "mu=1"], ["privunit", "loss.name", "cube"], ["squared", "loss.parameters.c", null],
     ["softmax", "schema.target.classes", ["early"]], ["privunit", "schema.features", []], ["privunit", "protocol", 2],
   ]) {
     const lie = changed(first(job).document, path, value);

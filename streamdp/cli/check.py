@@ -172,6 +172,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
             *come_again(config, found),
             *few_workers(config, plan),
             *found.padded(),
+            *(found.between() if config.has_model and config.model.loss is None else []),
             *(refusals(config) if config.has_model else []),
             *found.identifying(),
             *([*found.warnings(), *found.never_seen()] if found.fit else []),

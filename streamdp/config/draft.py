@@ -20,6 +20,7 @@ import polars as pl
 from connectors.textform import TextForm
 from streamdp.config.file import stem
 from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, usual_trust
+from streamdp.data.inspection import uneven
 from streamdp.data.notation import Notation
 from streamdp.errors import ConfigError, suggestion
 from streamdp.estimators.door import Trust
@@ -273,6 +274,8 @@ def draft(
     lines += ["  target:", *_target(None if target is None else by_name[target], people, public)]
     lines += _subject(who, who == subject)
     lines += _model(trust or usual_trust({"source": source}), items_per_user)
+    if target is not None and (why := _uneven(by_name[target])) is not None:
+        lines.insert(lines.index("  budget: eps=1") + 1, f"  loss: squared  # learns the mean, because {why}")
     return "\n".join(lines) + "\n"
 
 
@@ -381,6 +384,13 @@ def _categories(column: DraftColumn, found: Sequence[str], *, other: bool = Fals
         return f"{text(column.name)}: {listed}"
     notes = [*([_gaps(column)] if column.has_gaps else []), *(["other texts are one category"] if other else [])]
     return f"{text(column.name)}: {{categories: {listed}, {', '.join(keys)}}}  # {'; '.join(notes)}"
+
+
+def _uneven(column: DraftColumn) -> str | None:
+    """Why Huber's loss learns neither the mean nor the median of a target; None: it is both, or there are classes."""
+    if column.kind != "number" or set(column.counts) == {"0", "1"}:
+        return None
+    return uneven(column.values.str.strip_chars().cast(pl.Float64, strict=False).drop_nulls().to_numpy())
 
 
 def _bounds(column: DraftColumn) -> str:

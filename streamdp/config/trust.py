@@ -64,7 +64,7 @@ def usual_trust(settings: Mapping[str, Any]) -> Trust:
 def _has_newton(loss: Any) -> bool:
     """Whether a loss, as a job names it, has a bounded curvature; None is the default one."""
     name, clip = (loss.get("name"), loss.get("clip")) if isinstance(loss, Mapping) else (loss, None)
-    return name in (None, "huber", "logistic", "softmax") and clip is None
+    return name in (None, "huber", "squared", "logistic", "softmax") and clip is None
 
 
 def usual_delta(records: int | None) -> float:

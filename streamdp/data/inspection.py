@@ -23,6 +23,7 @@ from streamdp.data.schema import Schema
 
 OFTEN = 0.1
 """The share of values that is worth a warning."""
+_TARGETS, _FAR_APART = 100_000, 0.25  # how many are looked at; of a spread, between mean and median
 _ENOUGH = 50
 _PEOPLE = 1_000_000
 _OTHERS, _NAMED, _SHARED = 10_000, 5, 10
@@ -125,6 +126,16 @@ class _Likeness:
         return f"{'larger' if apart[level] > 0 else 'smaller'} on average"
 
 
+def uneven(values: np.ndarray) -> str | None:
+    """Why Huber's loss learns neither the mean nor the median of numbers (n,); None: they are about the same, or few."""
+    if len(values) < _ENOUGH:
+        return None
+    if 2 * np.unique(values, return_counts=True)[1].max() >= len(values) and np.ptp(values):
+        return "most values are the same"
+    apart = abs(float(np.mean(values) - np.median(values)))
+    return "mean and median are far apart" if apart > _FAR_APART * float(np.std(values)) else None
+
+
 class Inspection:
     """An encoder that counts what it encodes. It gives a source the place of the schema; see `records.Encoder`."""
 
@@ -150,6 +161,7 @@ class Inspection:
         self._forms = {name: _Form() for name in schema.features}
         self._others = {name: _Others() for name in self.columns_found}
         self._likeness: dict[str, _Likeness] = {}
+        self._targets: list[np.ndarray] = []  # of the first records
 
     def reading(self, notation: Notation) -> Inspection:
         """See `records.Encoder.reading`; both add to the same counts."""
@@ -211,6 +223,8 @@ class Inspection:
                 {} if classes is None else spellings(classes),
             )
         batch = self._schema.encode(frame, positions, position)
+        if schema.target and schema.classes is None and sum(map(len, self._targets)) < _TARGETS:
+            self._targets.append(batch.y.copy())
         kept = np.isin(positions, [letter.position for letter in batch.dead], invert=True)
         for name, found in self.columns_found.items():
             self._likeness.setdefault(name, _Likeness(tuple(found.seen))).add(values[name], kept)
@@ -237,6 +251,16 @@ class Inspection:
                     " like them"
                 )
         return out
+
+    def between(self) -> list[str]:
+        """Say that Huber's loss learns a number between the mean and the median of the target, if it does."""
+        why = uneven(np.concatenate(self._targets)) if self._targets else None
+        if why is None:
+            return []
+        return [
+            f"{self._schema.target!r}: {why}, and Huber's loss, the default, learns a number between mean and median: "
+            "loss: squared learns the mean, and loss: quantile the median"
+        ]
 
     def padded(self) -> list[str]:
         """The columns of which many values are declared ones with blanks around them, one sentence each."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Estimator = TypeVar("Estimator", bound=type)
 Plan = TypeVar("Plan", bound="DataclassInstance")
 
-REGRESSION_LOSSES = '"huber", "quantile", or `Squared(clip=None, target_bound=..., radius=...)`'
+REGRESSION_LOSSES = '"huber", "squared" (the mean) or "quantile"'
 CLASSIFICATION_LOSSES = '"logistic", "softmax" or "hinge"'
 
 SHARED: Mapping[str, str] = {

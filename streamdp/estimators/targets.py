@@ -18,8 +18,8 @@ from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, names_of, series_like
 from streamdp.estimators.labels import TRUTH_VALUES, number_of, numbers_of, numbers_of_array
 from streamdp.estimators.prediction import Prediction
-from streamdp.optim.losses import Hinge, Logistic, Loss, LossName, Quantile, Softmax, check_classes
-from streamdp.validation.tasks import Classes, Numbers, Probabilities, Task
+from streamdp.optim.losses import Hinge, Logistic, Loss, LossName, Quantile, Softmax, Squared, check_classes
+from streamdp.validation.tasks import Classes, Numbers, Probabilities, Squares, Task
 
 
 @dataclass(eq=False, repr=False)
@@ -127,8 +127,11 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
     def _target_task(self, loss: Loss) -> Task:
         if self._of_log:
             raise ConfigError("validation: answers are about the target as it comes; declare it without transform")
+        bounds = self._target_bounds()
+        if isinstance(loss, Squared) and bounds is not None:
+            return Squares(*bounds)
         tau = loss.tau if isinstance(loss, Quantile) else 0.5
-        return Numbers(tau, *(self._target_bounds() or (-math.inf, math.inf)))
+        return Numbers(tau, *(bounds or (-math.inf, math.inf)))
 
 
 @dataclass(eq=False, repr=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.domains import Box, Domain, L2Ball
-from streamdp.optim.losses import Loss, Softmax, Squared
+from streamdp.optim.losses import Loss, Softmax
 from streamdp.optim.losses.claims import check_claims
 from streamdp.scaling.units import Units
 
@@ -64,10 +64,6 @@ class LinearProblem:
         check_claims(self.loss)
         if type(self.domain) not in get_args(Domain):  # compiled code would ignore the projection of another one
             raise ConfigError(f"domain: expected an L2Ball, a Box or None, got {type(self.domain).__name__}")
-        if isinstance(self.loss, Squared) and self.loss.radius is not None:
-            radius = self.domain.radius if isinstance(self.domain, L2Ball) else np.inf
-            if radius > self.loss.radius:
-                raise ConfigError(f"Squared: its bound assumes domain=L2Ball({self.loss.radius:g}) or smaller")
         if isinstance(self.domain, Box) and not (self.domain.low < 1e60 and self.domain.high > -1e60):
             raise ConfigError(f"domain: expected a box that reaches within 1e60 of zero, got {self.domain}")
 

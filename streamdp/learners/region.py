@@ -37,7 +37,7 @@ def check_newton(loss: Loss, planned: str) -> None:
     if not has_curvature(loss):
         raise ConfigError(
             f'method="newton" needs a bounded curvature, which {loss!r} does not have: only Huber, '
-            f'logistic and softmax losses without clip have one; use method="auto" or "{planned}"'
+            f'squared, logistic and softmax losses without clip have one; use method="auto" or "{planned}"'
         )
     if loss.weighting is not None:
         raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")

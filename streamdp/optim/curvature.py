@@ -14,23 +14,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdp.errors import ConfigError
-from streamdp.optim.losses import Huber, Logistic, Loss, Softmax
+from streamdp.optim.losses import Huber, Logistic, Loss, Softmax, Squared
 
 _SHARE = 2.0
 """K of the proofs for Huber's loss and for softmax."""
 
 
 def has_curvature(loss: Loss) -> bool:
-    """Return whether a loss's records have a bounded curvature here: Huber, logistic and softmax without `clip`."""
-    return type(loss) in (Huber, Logistic, Softmax) and loss.clip is None  # the proof is not about others of their kind
+    """Return whether records have a bounded curvature here: Huber, squared, logistic and softmax without `clip`."""
+    # the proof is not about others of their kind
+    return type(loss) in (Huber, Squared, Logistic, Softmax) and loss.clip is None
 
 
 @dataclass(frozen=True)
 class Curvature:
     """The vectors (g, lambda svec M, lambda s) of records.
 
-    The loss is `Huber`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised; `columns` is q >= 1,
-    the length of x, intercept included; `outputs` is the number of linear predictors: K for the softmax of K classes.
+    The loss is `Huber`, `Squared`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised; `columns` is
+    q >= 1, the length of x, intercept included; `outputs` is the number of linear predictors: K for the softmax of K
+    classes.
     """
 
     loss: Loss
@@ -40,7 +42,7 @@ class Curvature:
     def __post_init__(self) -> None:
         if not has_curvature(self.loss):
             raise ConfigError(
-                f"{self.loss!r} has no curvature of bounded sensitivity: Huber, logistic and softmax have"
+                f"{self.loss!r} has no curvature of bounded sensitivity: Huber, squared, logistic and softmax have"
             )
 
     @property

@@ -13,23 +13,21 @@ cpdef enum:
     SHAPE = 2
     KAPPA = 3
     CLIP = 4
-    TARGET_BOUND = 5
-    DOMAIN = 6
-    RADIUS = 7
-    ENVELOPE = 8
-    BY_NORM = 9
-    FACTOR = 10
-    DECAY = 11
-    OFFSET = 12
-    BY_RECORDS = 13
-    AVERAGED = 14
-    BOUND = 15
-    CURVATURE = 16
-    SPEC = 17
+    DOMAIN = 5
+    RADIUS = 6
+    ENVELOPE = 7
+    BY_NORM = 8
+    FACTOR = 9
+    DECAY = 10
+    OFFSET = 11
+    BY_RECORDS = 12
+    AVERAGED = 13
+    BOUND = 14
+    CURVATURE = 15
+    SPEC = 16
 
 # The losses.
 cpdef enum:
-    SQUARED = 0
     HUBER = 1
     LOGISTIC = 2
     SOFTMAX = 3
@@ -66,7 +64,7 @@ cdef int records_of(spec, theta, X, y, Records* out) except -1
 cdef inline int check_loss(const double* spec) except -1:
     """Raise `TypeError` for a loss or a domain that the loops do not know."""
     cdef double loss = spec[LOSS], domain = spec[DOMAIN]
-    if not (loss == SQUARED or loss == HUBER or loss == LOGISTIC or loss == SOFTMAX or loss == QUANTILE or loss == HINGE):
+    if not (loss == HUBER or loss == LOGISTIC or loss == SOFTMAX or loss == QUANTILE or loss == HINGE):
         raise TypeError("the compiled loops have no loss with this code")
     if not (domain == EVERYWHERE or domain == BALL or domain == BOX):
         raise TypeError("the compiled loops have no domain with this code")
@@ -88,8 +86,6 @@ cdef inline double coefficient(const double* spec, double u, double y, double si
         return 1.0 / (1.0 + exp(-clamped(u, -700.0, 700.0))) - y
     if loss == HUBER:
         return -clamped((y - u) / sigma, -spec[SHAPE], spec[SHAPE])
-    if loss == SQUARED:
-        return u - clamped(y, -spec[TARGET_BOUND], spec[TARGET_BOUND])
     if loss == QUANTILE:
         a = 1.0 if y < u else 0.0
         if t > 0.0:

@@ -7,7 +7,6 @@ INTERCEPT: int
 SHAPE: int
 KAPPA: int
 CLIP: int
-TARGET_BOUND: int
 DOMAIN: int
 RADIUS: int
 ENVELOPE: int

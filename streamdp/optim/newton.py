@@ -27,6 +27,7 @@ from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.optim.batch_steps import Probes
 from streamdp.optim.classes import ClassProblem
 from streamdp.optim.curvature import Curvature
+from streamdp.optim.cuts import UNEVEN, Cuts
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Huber, Logistic
 from streamdp.optim.newton_state import State, bend_of, slope_of
@@ -122,6 +123,7 @@ class Newton(Growing):
         own: tuple[int, ...] = (),
     ) -> None:
         self._huber = isinstance(curvature.loss, Huber)
+        self._cuts = Cuts(curvature) if isinstance(curvature.loss, Huber) and curvature.loss.grows else None
         self._scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._shown, self.ranges = start.copy(), np.zeros((2, len(self._scaled)))
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
@@ -202,15 +204,18 @@ class Newton(Growing):
         point = units.inward(self.state.point)
         blocks, sigma, uneven = self._weighed(state, point), 1.0, 1.0
         if isinstance(curvature.loss, Huber):
-            hessian *= slope_of(curvature.loss.c) / bend_of(curvature.loss.c)
             sigma, uneven = float(point[-1]), curvature.loss.c**2 / curvature.loss.kappa
+            if self._cuts is None:
+                hessian *= slope_of(curvature.loss.c) / bend_of(curvature.loss.c)
+            else:
+                sigma, uneven = self._unit(state, point) ** 2 / sigma, UNEVEN
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q * state.variance)
         found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least, uneven)
         if found is None:
             return None
         answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)
         answer[:q], covariance[:q, :q], freedom[:q] = found
-        if self._huber:
+        if self._huber and self._cuts is None:
             last = blocks[:, np.r_[d - 1, 2 * d - 1, 2 * d : 2 * d + 7]]
             last[:, change.WEIGHT] = last[:, change.SCALE_WEIGHT]
             last = last[(last[:, change.WEIGHT] > 0) | (last[:, change.LEVEL] == 0)]
@@ -241,7 +246,8 @@ class Newton(Growing):
         if self.searching or not len(self.state.search):
             return 0.0, 0.0, 0.0
         point = self._units.inward(self.state.point)
-        return float(point[-2]), float(np.linalg.norm(np.delete(point, -2))), self._bounds[1]
+        slopes, unit = point[:-2], self._unit(self.state, point)
+        return float(point[-2]), math.hypot(float(np.linalg.norm(slopes)), unit), self._bounds[1]
 
     def _anew(self, point: np.ndarray, units: np.ndarray, search: np.ndarray) -> State:
         """The state that goes on at a point without averages; the changes stay."""
@@ -364,13 +370,16 @@ class Newton(Growing):
         search = BatchSearch(*self._bounds)
         search.read(self.state.search)
         gradient, noise = total[d - 2 : d] / size, self.deviation**2
-        search.take(
-            (float(self.state.point[-2]), float(self.state.point[-1])),
-            loss.c,
-            (-float(gradient[0]), loss.kappa - 2 * float(gradient[1])),
-            (math.sqrt(noise + size) / size, math.sqrt(4 * noise + size) / size),
-        )
-        self._go_on(search, self._seen * search.clear)
+        place = float(self.state.point[-2]), float(self.state.point[-1])
+        mean, square = -float(gradient[0]), loss.kappa - 2 * float(gradient[1])
+        errors = math.sqrt(noise + size) / size, math.sqrt(4 * noise + size) / size
+        if self._cuts is not None:
+            centre, scale, clear = self._cuts.first(place, mean, square, errors[1])
+            search.stay(min(max(centre, self._bounds[0] - self._bounds[1]), sum(self._bounds)), scale)
+        else:
+            search.take(place, loss.c, (mean, square), errors)
+            clear = search.clear
+        self._go_on(search, self._seen * clear)
 
     def learn(self, rounds: Sequence[Round], size: int, information: float) -> None:
         """Add noisy sums of the same vectors, `size` many, to the averages as one block, and move the query point.
@@ -384,11 +393,12 @@ class Newton(Growing):
         deviations = np.array([each.deviation for each in rounds]) / size
         weights = np.array([each.share for each in rounds])
         weights *= information / weights.sum()
+        spreads = deviations if self._cuts is None else deviations * self._cuts.rounds(points, means)
         usual = 4.0 if isinstance(curvature.loss, Logistic) else 1.0
         per_entry = 1 / (curvature.factor * (points[:, -1] if self._huber else np.full(len(rounds), usual)))
         self._secants = Secants()
         if len(rounds) > 1 and curvature.outputs == 1:
-            for point, mean, deviation in zip(points[:, :q], means[:, :q], deviations.tolist(), strict=True):
+            for point, mean, deviation in zip(points[:, :q], means[:, :q], spreads.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
         near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
         if earlier := float(state.blocks[:, change.WEIGHT].sum()):
@@ -400,7 +410,7 @@ class Newton(Growing):
         weight = near * state.weight + information
         curved = (near * bent * state.weight * state.curved + (weights * per_entry) @ means[:, d:]) / weight
         noise = (near * bent) ** 2 * state.noise + float(np.sum((weights * per_entry * deviations) ** 2))
-        numbers = *3 * (information,), information**2 / size, np.sum((weights * deviations) ** 2), size, 0.0
+        numbers = *3 * (information,), information**2 / size, np.sum((weights * spreads) ** 2), size, 0.0
         blocks = state.blocks.copy()
         change.add(blocks, np.concatenate([weights @ points, weights @ means[:, :d], numbers]))
         since = state.since + size
@@ -412,19 +422,39 @@ class Newton(Growing):
         curvature = self.curvature
         return 1 / (curvature.variance / size + deviation**2 * curvature.parameters / size**2)
 
-    def _spread(self, point: np.ndarray) -> float:
-        """The variance of a record's gradient over A, at a `point` in the present units."""
-        return (float(point[-1]) if self._huber else 1.0) * min(1.0, math.sqrt(2 / self.curvature.columns))
+    def _unit(self, state: State, point: np.ndarray) -> float:
+        """The spread of residuals, at a `point` in the present units; 1 for classes."""
+        if self._cuts is not None and state.weight:
+            return self._cuts.spread(state.blocks)
+        return float(point[-1]) if self._huber else 1.0
 
-    def _weighed(self, state: State, point: np.ndarray, blocks: np.ndarray | None = None) -> np.ndarray:
+    def _spread(self, state: State, point: np.ndarray) -> float:
+        """The variance of a record's gradient over A, at a `point` in the present units."""
+        sigma = float(point[-1]) if self._huber else 1.0
+        return self._unit(state, point) ** 2 / sigma * min(1.0, math.sqrt(2 / self.curvature.columns))
+
+    def _uneven(self, point: np.ndarray) -> float:
+        """The most that gradients vary over what their columns do, at a `point` in the present units."""
+        if self._cuts is None:
+            return 1.0
+        return min(1.0, UNEVEN * (self._unit(self.state, point) / float(point[-1])) ** 2)
+
+    def _weighed(
+        self, state: State, point: np.ndarray, blocks: np.ndarray | None = None, doubtful: bool = False
+    ) -> np.ndarray:
         """The blocks of a state, or others, as new ones: each has the weight of its own error at a `point`.
 
         That is in the present units. The way from its query point adds the noise of A and a share of the gradient, by
         which A changes on it. Without changes to follow, the average over all of the past is wanted: the share is 0.
-        With several classes, the query points are replaced by the gradients there of `ClassProblem`, so that A is 1.
+        If `doubtful`, what another scale may have cut counts as
+        noise. With several classes, the query points are replaced by the gradients there of `ClassProblem`, so that A
+        is 1.
         """
         d, q, blocks = self.curvature.parameters, self.curvature.columns, state.blocks if blocks is None else blocks
         counts = np.maximum(blocks[:, change.WEIGHT], 1e-300)
+        if self._cuts is not None and state.weight:
+            blocks, wrong = self._cuts.placed(blocks, state.sigma)
+            blocks[:, change.NOISE] += wrong * doubtful
         if self.curvature.outputs > 1:
             model = self._classes(state)
             blocks = model.placed(blocks)
@@ -437,7 +467,11 @@ class Newton(Growing):
         if self._follow:
             errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
         if state.merged:  # many old blocks have one error in common, so their noise must be known well
-            spread = self._spread(point) * float(np.trace(state.hessian(q))) * self.curvature.outputs
+            spread = (
+                self._spread(state, np.append(point[:q], state.sigma))
+                * float(np.trace(state.hessian(q)))
+                * self.curvature.outputs
+            )
             noise = blocks[:, change.SQUARES] * spread + blocks[:, change.NOISE] * d
             information = counts**2 / np.maximum(noise, 1e-300)
         powers = np.zeros(blocks.shape[1])
@@ -493,7 +527,8 @@ class Newton(Growing):
         state = self.state
         scale = float(self._units.inward(state.point)[-1]) if self._huber else 1.0
         found = (np.diag(state.hessian(self.curvature.columns)) + 2 * math.sqrt(2 * state.variance)) * scale
-        return np.tile(np.maximum(found, _VARIANCES[self._huber]), self.curvature.outputs)
+        least = np.maximum(found, _VARIANCES[self._huber])
+        return np.tile(least * self._uneven(self._units.inward(state.point)), self.curvature.outputs)
 
     def changed(self, state: State) -> State:
         """The state after a change that is known otherwise, of what was this one before."""
@@ -519,7 +554,7 @@ class Newton(Growing):
         """Where the stream changed, by these blocks; the last ones need `sure` times N_0 records."""
         curvature, state, q = self.curvature, self.state, self.curvature.columns
         point = self._units.inward(self.state.point)
-        blocks, scale = self._weighed(state, point, blocks), float(point[-1]) if self._huber else None
+        blocks, scale = self._weighed(state, point, blocks, doubtful=True), float(point[-1]) if self._huber else None
         carries, entry = np.eye(curvature.parameters), 0.0
         if curvature.outputs == 1:
             carries[:q, :q], entry = state.hessian(q), state.variance
@@ -528,6 +563,9 @@ class Newton(Growing):
         variances = np.maximum(spreads, lowest)
         if self._huber:
             carries[-1, -1], variances[-1] = max(float(state.curved[-1]), 0.0), _SCALE_VARIANCE
+        variances *= self._uneven(point)
+        if self._cuts is not None:
+            variances[-1] = _LOUD  # a scale that grows is no change
         least = sure * self.noise / curvature.variance
         larger, newest = 1.0, state.blocks[change.used(state.blocks) - 1]
         # Before the first change, the scale comes down from that of the declared bounds: A of its batches is smaller.
@@ -590,14 +628,14 @@ class Newton(Growing):
         if self.curvature.outputs > 1:
             return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
-        hessian = state.hessian(q)
+        hessian, unit = state.hessian(q), self._unit(state, point)
         if self._secants:
             hessian, rows = self._secants.improved(hessian, state.variance)
         values, vectors = np.linalg.eigh(hessian)
         floors = np.full(q, 1e-9 * max(abs(values[-1]), 1e-3 / sigma))
         if self._secants:  # a fault of A shortens steps only
             floors += _FLOOR * np.sqrt(2 * q * np.sum((rows @ vectors) * vectors, axis=0))
-        spread, prior = self._spread(point), np.full(q, _LOST**-2)
+        spread, prior = self._spread(state, point), np.full(q, _LOST**-2)
         prior[-1] += _STEP**-2
         answer, doubt = point[:q], 0.0
         slopes = values
@@ -609,19 +647,23 @@ class Newton(Growing):
                 noise = min(noise + state.variance * (float(np.sum((found[:q] - answer) ** 2)) + doubt), _LOUD)
             if not self._huber:
                 values = slopes * _flattened(float(found[q - 1]), float(answer[q - 1]))
-            raised = np.maximum(values, np.maximum(floors, math.sqrt(noise) / (_LOST * sigma)))
+            raised = np.maximum(values, np.maximum(floors, math.sqrt(noise) / (_LOST * unit)))
             along = vectors.T @ found[:q] - vectors.T @ gradient[:q] / raised
-            certain = sigma**2 / (noise / raised**2 + spread * squares / raised + 1e-300)
+            certain = unit**2 / (noise / raised**2 + spread * squares / raised + 1e-300)
             covariance = np.linalg.inv((vectors * certain) @ vectors.T + np.diag(prior))
             mean = vectors @ (certain * along)
             mean[-1] += _STEP**-2 * point[q - 1]
-            expected, covariance = shrunk(covariance @ mean / sigma, covariance, self._own)
-            move, doubt = vectors.T @ (sigma * expected - found[:q]), sigma**2 * float(np.trace(covariance))
+            expected, covariance = shrunk(covariance @ mean / unit, covariance, self._own)
+            move, doubt = vectors.T @ (unit * expected - found[:q]), unit**2 * float(np.trace(covariance))
             decrement = float(move**2 @ np.maximum(values, 0.0))
             answer = found[:q] + min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ move)
         if self._huber:
-            bend = max(float(state.curved[-1]), 0.05 / sigma, 2 * math.sqrt(state.variance))
-            found[-1] = min(max(found[-1] - gradient[-1] / bend, sigma / 4), 8 * sigma)
+            if self._cuts is not None:
+                wanted = self._cuts.scale(state.blocks, sigma, self.deviation)
+            else:
+                bend = max(float(state.curved[-1]), 0.05 / sigma, 2 * math.sqrt(state.variance))
+                wanted = found[-1] - gradient[-1] / bend
+            found[-1] = min(max(wanted, sigma / 4), 8 * sigma)
         found[:q] = answer
         return Solved(found, float(expected[:-1] @ expected[:-1]), float(np.trace(covariance[:-1, :-1])))
 
@@ -642,7 +684,7 @@ class Newton(Growing):
             total = self._weighed(state, point).sum(axis=0)
             there, gradient = change.means(total, len(point), False)
             noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
-            found = model.answer(there - gradient, noise, self._spread(point) * squares, last, found)
+            found = model.answer(there - gradient, noise, self._spread(state, point) * squares, last, found)
             point = np.ravel(found.theta)
         assert found is not None
         return Solved(point, found.signal, found.error)

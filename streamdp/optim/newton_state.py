@@ -146,10 +146,12 @@ class State:
         """The state with all gradients as if Huber's `sigma` had been this one at their query points.
 
         The mean slope of the loss, and what stands for it in vectors, are those of residuals that are normal with this
-        sigma. The gradient of the scale is carried along its curvature.
+        sigma, or the part of it of the squared loss. The gradient of the scale is carried along its curvature.
         """
         assert isinstance(curvature.loss, Huber)
         q, c, blocks = curvature.columns, curvature.loss.c, self.blocks.copy()
+        if curvature.loss.grows:  # its residuals have this spread in units of sigma
+            c /= math.sqrt(curvature.loss.kappa)
         used = blocks[: change.used(blocks)]
         if not self.weight:
             return self

@@ -39,13 +39,13 @@ def _reference_theta(loss: Loss, d: int) -> np.ndarray:
     theta = np.ones(d + 1)
     match loss:
         case Huber(clip=None):
-            return np.append(theta, _SIGMA)
+            return np.append(theta, _SIGMA / math.sqrt(loss.kappa) if loss.grows else _SIGMA)
         case Logistic(clip=None):
             return theta
         case Quantile(clip=None, tau=tau):
             theta[-1] += _SIGMA * float(ndtri(tau))
             return theta
-    raise ConfigError(f"plan: expected huber, logistic or quantile without clip, got {loss}")
+    raise ConfigError(f"plan: expected huber, squared, logistic or quantile without clip, got {loss}")
 
 
 def _reference_sample(loss: Loss, n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -92,9 +92,9 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
     of the gradients at theta* plus the variance of the mechanism (see `mechanisms.mechanism_for`) at the budget of one
     record, spread evenly over all directions.
 
-    The loss is `huber`, `logistic` or `quantile`, without `clip`; a name means the weight by norm. Raises `ConfigError`
-    if there is no reference model for the loss or d is out of range, `BudgetError` if the budget is not valid for the
-    mechanism.
+    The loss is `huber`, `squared`, `logistic` or `quantile`, without `clip`; a name means the weight by norm. Raises
+    `ConfigError` if there is no reference model for the loss or d is out of range, `BudgetError` if the budget is not
+    valid for the mechanism.
     """
     named, budget = isinstance(loss, str), parse_budget(budget)
     loss = loss_for(loss)

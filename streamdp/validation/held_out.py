@@ -28,8 +28,6 @@ from streamdp.validation.plan import CONSTANT, ERROR, NOTHING, OTHER, Plan, ques
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import END, MET, REACH, Validator
 
-_REACH = 2.5  # as `Plan.bound`, in spreads of the target
-
 _CELL = 0.5
 _LOUDEST = 8.0  # people are held out of a window if they are expected to be so many deviations of the noise of a sum
 
@@ -117,7 +115,7 @@ class HeldOut(Validator):
             error = entropy if task.measure == "log loss" else 1 - float(p.max())
             spread, sums_of_noise = ((high - low) / 4) ** 2 * float(1 - p @ p), 1
         else:
-            low, high, error = 0.0, task.largest(_REACH), 0.6
+            low, high, error = 0.0, task.largest(task.reach), 0.6
             spread, sums_of_noise = 2 * error**2, 2
         noise = sums_of_noise * self.scores.variance * ((high - low) / 2) ** 2
         sure = (gain * error / 1.96) ** 2  # noise / n^2 + spread / n

@@ -14,6 +14,7 @@ from streamdp.validation.plan import ERROR
 
 _GAIN, _DECAY = 0.15, 0.6
 PARTS = 16  # the intervals in which held-out numbers are counted, to find the constant
+_GOLDEN = (math.sqrt(5) - 1) / 2
 _NARROW = 1e-290  # the least width of all of them
 REACH = 1.5  # the largest distance of the log-odds of a prediction from those of the constant that counts
 _NEAR, _SURE = 0.1, (0.02, 0.03)  # of the level of a quantile; of the constant's expected excess, or of its log loss
@@ -34,6 +35,8 @@ class Numbers:
     weights = (1.0, 1.0)
     groups = PARTS
     cells = 0
+    reach = 2.5
+    """Up to how many spreads of the target a distance counts, if none is declared."""
 
     def __init__(self, tau: float, low: float, high: float) -> None:
         self._tau, self._low, self._high = tau, low, high
@@ -116,6 +119,60 @@ class Numbers:
         return np.array([c, weight, average])
 
 
+class Squares(Numbers):
+    """Numbers of which the mean is learned: the squared error beside that of the mean.
+
+    The mean is learned from bits "is the target at most c?" with c evenly spread over the bounds: their mean is
+    (high - y) / (high - low). From sums it is that of counts at `PARTS` values, to which targets are rounded at random,
+    up or down, so that the mean stays.
+    """
+
+    reach = 10.0  # the squares of far targets are most of the error
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__(0.5, low, high)
+        self.measure = "mean squared error"
+
+    def largest(self, reach: float) -> float:
+        return reach**2
+
+    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
+        found: np.ndarray = np.clip(y, self._low, self._high)
+        found -= scores[:, 0] if kind == ERROR else self.constant(known)
+        np.clip(found, -reach, reach, out=found)
+        found *= found
+        return found
+
+    def constant(self, known: np.ndarray) -> float:
+        if len(known) == 3:
+            return float(known[self.AVERAGE])
+        low, high, _, *counts = known.tolist()
+        if sum(counts) <= 0:
+            return float(low + high) / 2
+        return float(np.clip(np.average(np.linspace(low, high, PARTS), weights=counts), low, high))
+
+    def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
+        low, high = known[:2].tolist()
+        place = np.clip((y - low) * ((PARTS - 1) / max(high - low, _NARROW)), 0, PARTS - 1)
+        found: np.ndarray = np.floor(place + np.random.default_rng().random(len(y)))
+        places: np.ndarray = np.minimum(found, PARTS - 1).astype(np.int64)
+        return places
+
+    def _levels(self, first: int, n: int) -> np.ndarray:
+        """c for the answers after the `first` ones, n many."""
+        found: np.ndarray = self._low + (self._high - self._low) * ((first + 1 + np.arange(n)) * _GOLDEN % 1.0)
+        return found
+
+    def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
+        return np.where(np.clip(y, self._low, self._high) <= self._levels(first, len(y)), 1.0, -1.0)
+
+    def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
+        weight = known[self.WEIGHT] + len(noisy)
+        found = self._high - (self._high - self._low) * (1 + noisy) / 2
+        average = known[self.AVERAGE] + float(np.sum(found - known[self.AVERAGE])) / max(weight, 1.0)
+        return np.array([average, weight, average])
+
+
 class Classes:
     """Classes without probabilities: the share of wrong predictions, beside that of the most frequent class.
 
@@ -126,6 +183,7 @@ class Classes:
     measure = "error rate"
     weights: tuple[float, float] = (1.0, 1.0)
     cells = 0
+    reach = 2.5
 
     def __init__(self, classes: int) -> None:
         self.groups = classes

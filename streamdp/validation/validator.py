@@ -30,7 +30,6 @@ from streamdp.validation.plan import CELL, CONSTANT, ERROR, OTHER, Plan, questio
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Classes, Numbers, Task
 
-_REACH = 2.5
 _SURE = 30.0
 _STRETCHES = 32
 # `progress`: records met; the number at which the block ends; the largest distance (0 before it is known); the answers
@@ -81,7 +80,7 @@ class Validator:
         self._end_block()
         progress = self.progress.copy()
         if progress[REACH] == 0 and scale > 0:
-            progress[REACH] = self.plan.bound or min(_REACH * scale, most)
+            progress[REACH] = self.plan.bound or min(self.task.reach * scale, most)
             self.known = self.task.start(middle, float(progress[REACH]), self.summed)
         self.point, self.fixed = point.copy(), self.known
         progress[END] = progress[MET] + min(max(progress[MET] // 16, 1), 512)

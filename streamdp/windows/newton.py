@@ -190,7 +190,9 @@ class NewtonSteps(Method):
 
 def _curvature(task: Task) -> Curvature:
     if task.curvature is None:
-        raise ConfigError('method="newton" needs a bounded curvature, which Huber, logistic and softmax losses have')
+        raise ConfigError(
+            'method="newton" needs a bounded curvature, which the Huber, squared, logistic and softmax losses have'
+        )
     return task.curvature
 
 

@@ -242,7 +242,7 @@ CASES = [
     # S is spread over two of three coordinates (the scales do not differ): at most sqrt(2/3) of the claim
     Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=PureDP(1), mechanism="laplace", share=0.77),
     Case(LDPSGDRegressor, (X1, FAR), (X1, -FAR), budget=GaussianDP(1), mechanism="gaussian", share=0.965),
-    Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=ApproxDP(1, 0.05), loss="squared", share=0.87),
+    Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=ApproxDP(1, 0.05), loss="squared", share=0.85),
     Case(
         LDPASGDRegressor, (X1, FAR), ([-1.0, -1.0], FAR), budget=PureDP(1), mechanism="laplace", loss=Quantile(tau=0.8)
     ),
@@ -304,7 +304,7 @@ def check(case: Case, trials: int) -> None:
     model = case.model()
     budget = model.record_budget
     ga, gb = gradients(model, case.a, case.b)
-    assert np.linalg.norm(ga - gb) > 0.98 * model.learner.problem.loss.sensitivity
+    assert np.linalg.norm(ga - gb) > 0.97 * model.learner.problem.loss.sensitivity
     score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
 
     def bound(rows: np.ndarray, seed: int) -> float:

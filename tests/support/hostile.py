@@ -172,7 +172,7 @@ class Hostile:
         }
         p = sum(len(f.get("categories", "xx")) - 1 for f in features)
         q = p + intercept
-        d = {"softmax": q * max(2, len(classes or ())), "huber": q + 1}.get(loss, q)
+        d = {"softmax": q * max(2, len(classes or ())), "huber": q + 1, "squared": q + 1}.get(loss, q)
         theta = self._theta(d, parameters)
         scales = [self.units() for _ in range(p)] + [[0.0, 1.0]]
         if bounds is not None and self.chance(0.7):
@@ -187,15 +187,11 @@ class Hostile:
         given: dict[str, Any] = {"clip": None, "weighting": self.pick([None, "mallows", "norm"])}
         if self.chance(0.3):
             given = {"clip": extreme, "weighting": None}
+        shape, least = self.pick([1e-6, 2.0, 1.345, 0.01]), self.pick([1e-60, 0.1, 1e60, 1.0])
         given |= {
-            "squared": {"target_bound": None, "radius": None},
-            "huber": {"c": self.pick([1e-6, 2.0, 1.345, 0.01]), "sigma_min": self.pick([1e-60, 0.1, 1e60, 1.0])},
+            **{key: {"c": shape, "sigma_min": least} for key in ("squared", "huber")},
             "quantile": {"tau": self.pick([1e-60, 0.5, 0.9999999999999999, 0.9])},
         }.get(name, {})
-        if name == "squared":
-            given["weighting"] = None
-            if given["clip"] is None:
-                given |= {"target_bound": self.pick([1e-60, 1.0, 1e59]), "radius": self.pick([1e-60, 1.0, 1e59])}
         try:
             loss = LOSSES[name](**given)
             return given, {"bound": loss.bound, "sensitivity": loss.sensitivity}
@@ -205,9 +201,6 @@ class Hostile:
     def _theta(self, d: int, parameters: dict[str, Any]) -> list[float]:
         most = float(self.pick([accepted.FURTHEST, 10.0, 1.0, 1e-100]))
         theta = [self.good(-most, most) for _ in range(d)]
-        if parameters.get("radius"):
-            norm = math.hypot(*theta)
-            theta = [v / norm * parameters["radius"] * self.pick([1, 1e-9]) if norm else 0.0 for v in theta]
         if "sigma_min" in parameters:
             theta[-1] = parameters["sigma_min"] * self.pick([1, 1, 2, 1 - 1e-9, 1e40])
         return theta

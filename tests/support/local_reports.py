@@ -72,8 +72,7 @@ JOBS: dict[str, Definition] = {
     "quantile": definition(NUMBER, mechanism="laplace", loss={"name": "quantile", "tau": 0.9}, scaling="declared"),
     "squared": definition(
         NUMBER,
-        loss={"name": "squared", "clip": None, "target_bound": 3, "radius": 2},
-        domain={"ball": 2},
+        loss="squared",
         budget="eps=0.3",
     ),
     "transforms": definition(NUMBER, features=TRANSFORMS, budget="eps=4"),

@@ -49,13 +49,8 @@ def loss_for(choice: str | Loss) -> Loss:
 
 
 def weighted_by_norm(loss: Loss) -> Loss:
-    """The loss with the weight "norm", if nothing else was chosen and its bound does not need Mallows' weight.
-
-    One with `weighting`, `clip` or the `radius` of `Squared` is returned unchanged.
-    """
-    bounded = isinstance(loss, Squared) and loss.radius is not None
-    plain = loss.weighting is None and loss.clip is None and not bounded
-    return replace(loss, weighting="norm") if plain else loss
+    """The loss with the weight "norm"; one with `weighting` or `clip` is returned unchanged."""
+    return replace(loss, weighting="norm") if loss.weighting is None and loss.clip is None else loss
 
 
 def first_theta(loss: Loss, d: int, scaled: bool) -> np.ndarray:
@@ -67,5 +62,5 @@ def first_theta(loss: Loss, d: int, scaled: bool) -> np.ndarray:
     """
     theta = loss.start(d)
     if scaled and isinstance(loss, Huber):
-        theta[-1] = max(0.5, loss.sigma_min)
+        theta[-1] = max(theta[-1] / 2, loss.sigma_min)
     return theta

@@ -44,7 +44,7 @@ from streamdp.data.floats import floats
 from streamdp.errors import ConfigError, SchemaError, check_choice, is_number
 
 WEIGHTINGS = ("mallows", "norm")
-CODES = range(6)
+CODES = range(1, 6)
 """The values of `Loss.code` that the compiled loops have a derivative for. They take any other one for hinge loss."""
 
 
@@ -147,7 +147,6 @@ class Loss:
         spec = np.zeros(k.SPEC)
         spec[k.LOSS] = self.code
         spec[k.CLIP] = math.inf if self.clip is None else self.clip
-        spec[k.TARGET_BOUND] = math.inf
         spec[k.BY_NORM] = self.by_norm
         return spec
 

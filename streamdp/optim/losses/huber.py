@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -76,6 +77,8 @@ class Huber(Loss):
     c: float = 1.345
     sigma_min: float = 0.1
 
+    grows: ClassVar[bool] = False
+    """Whether Newton's steps let the scale grow as far as the noise allows, so that fewer residuals are cut."""
     name = "huber"
     expected_curvature = 0.82
     code = 1

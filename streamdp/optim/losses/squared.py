@@ -1,84 +1,51 @@
-"""The squared loss."""
+"""The squared loss, with residuals that are cut far out."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from streamdp.errors import ConfigError, is_number
-from streamdp.optim.losses.base import Loss
-
-_ROUNDING = 2.0**-41  # relative rounding error that a projection may leave: half of what the mechanisms allow
+from streamdp.optim.losses.huber import Huber
 
 
 @dataclass(frozen=True, kw_only=True)
-class Squared(Loss):
-    """l(u) = (u - y)^2 / 2, clipped, or with bounded targets and a bounded theta.
+class Squared(Huber):
+    """Huber's loss whose scale is a few times the root mean square T of the residuals y - x'b, so it learns the mean.
 
-    Mallows weights alone do not bound this gradient, because the residual is unbounded. So either clip it (the default,
-    C = 1), or give `clip=None`, `target_bound` B and `radius` R.
+    Huber's loss with c = 1.345 is linear from about one T on. If most targets are 0, or amounts are skewed, it learns a
+    number between the median and the mean, which is neither. Here kappa = k c^2 with a small k: sigma solves
+    E min(r^2, c^2) = kappa, so residuals are cut at c sigma >= T / sqrt(k). Newton's steps move sigma further out, to
+    where the bias of the cut is as small as the noise (docs/proofs/curvature.md, the steps).
 
-    Bound. |u - y| ||x|| w <= (R ||x|| + B) ||x|| w = R ||x||^2 w + B ||x|| w <= 2 R + sqrt(2) B = C0.
+    Bias. A mean of residuals that are cut at t is at most E max(|e| - t, 0) <= T^2 / (4 t) off, as |e| - t <=
+    e^2 / (4 t).
 
-    Sensitivity. S = 2 C0 by the triangle inequality. It is safe, but not reached: a gradient of norm C0 needs x
-    parallel to theta and y = B or -B of the sign opposite to u, and is then the same for x and -x.
-
-    Smoothness. The second derivative in u is 1, and ||x||^2 w <= 2.
+    Bounds. Those of `Huber` hold, whose proofs use of kappa only 0 <= kappa <= c^2 and kappa <= 1. Source: the equation
+    of sigma is that of Wang, Zheng, Zhou, Zhu 2021, "A new principle for tuning-free Huber regression".
 
     Parameters
     ----------
-    clip, weighting
-        As for `Loss`; `clip` is None if `target_bound` and `radius` are given, and the weight is then Mallows'.
-    target_bound
-        B > 0: targets are cut to [-B, B].
-    radius
-        R > 0: theta stays in the ball of this radius, by projection.
-
-    Raises `ConfigError` if not exactly one of the two ways is chosen, or if a number is out of range.
+    clip, weighting, c, sigma_min
+        As for `Huber`.
     """
 
-    clip: float | None = 1.0
-    target_bound: float | None = None
-    radius: float | None = None
-
     name = "squared"
-    code = 0
+    expected_curvature = 0.33
+    grows = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.clip is None) == (self.target_bound is None or self.radius is None):
-            raise ConfigError("Squared: give clip, or clip=None with target_bound and radius")
-        if self.by_norm:
-            raise ConfigError("Squared: expected weighting mallows, because its bound needs a bounded ||x||^2 w")
-        for name, value in (("target_bound", self.target_bound), ("radius", self.radius)):
-            if value is not None and not (is_number(value) and 0 < value < math.inf):
-                raise ConfigError(f"Squared: {name} must be positive and finite, got {value}")
+    @property
+    def kappa(self) -> float:
+        """c^2 / 9 for the noise of single reports, whose weight is "norm"; else c^2 / 400."""
+        return self.c**2 / (9 if self.by_norm else 400)
 
-    def check_theta(self, theta: np.ndarray, columns: int) -> None:
-        super().check_theta(theta, columns)
-        with np.errstate(over="ignore"):
-            outside = self.radius is not None and np.linalg.norm(theta / self.radius) > 1 + _ROUNDING
-        if outside:
-            raise ConfigError(f"theta: expected a norm of at most {self.radius:g}, which the bound assumes")
+    def expected_inverses(self, theta: np.ndarray, columns: int) -> np.ndarray:
+        """See `Loss.expected_inverses`: the curvatures of intercept and scale are 1 and E r^2 = kappa, over sigma."""
+        inverses = super().expected_inverses(theta, columns)
+        inverses[:, -1] = 1 / self.kappa, 1 / self.kappa**2
+        return inverses
 
-    def _bound(self) -> float:
-        return 2 * (self.radius or 0.0) + math.sqrt(2) * (self.target_bound or 0.0)
-
-    def _smoothness(self) -> float:
-        return 2.0
-
-    def spec(self) -> np.ndarray:
-        from streamdp.optim import loops as k
-
-        spec = super().spec()
-        if self.target_bound is not None:
-            spec[k.TARGET_BOUND] = self.target_bound
-        return spec
-
-    def _cut(self, y: float) -> float:
-        return y if self.target_bound is None else min(max(y, -self.target_bound), self.target_bound)
-
-    def _loss(self, u: float, y: float) -> float:
-        return 0.5 * (u - self._cut(y)) ** 2
+    def start(self, d: int) -> np.ndarray:
+        theta = super().start(d)
+        theta[-1] *= 4  # from above: a scale that is too small would make most of the residuals look alike
+        return theta

@@ -154,18 +154,21 @@ export function parseBudget(text) {
   return { kind: names === "mu" ? "mu" : delta ? "approx" : "eps", amount, delta };
 }
 
+/** The losses that estimate a scale, the last number of theta. */
+const SCALED = ["huber", "squared"];
+
 /** The bound and the sensitivity of a loss's gradient: see streamdp/optim/losses. */
 export function constants(name, given) {
   const { clip, weighting } = given;
   let bound = Math.SQRT2, sensitivity, kappa = 0;
-  if (name === "huber") {
+  if (SCALED.includes(name)) {
     const c = given.c, density = Math.exp((-c * c) / 2) / Math.sqrt(2 * Math.PI);
-    kappa = 1 - 2 * phi(-c) - 2 * c * density + 2 * c * c * phi(-c);
+    kappa = c ** 2 / (weighting === "norm" ? 9 : 400);
+    if (name === "huber") kappa = 1 - 2 * phi(-c) - 2 * c * density + 2 * c * c * phi(-c);
     bound = Math.sqrt(2 * c ** 2 + (kappa - c ** 2) ** 2 / 4);
     sensitivity = Math.sqrt(8 * c ** 2 + (weighting === "norm" ? (c ** 2 - kappa) ** 2 / 4 : 0));
   } else if (name === "softmax") bound = 2;
   else if (name === "quantile") bound = Math.SQRT2 * Math.max(given.tau, 1 - given.tau);
-  else if (name === "squared") bound = 2 * given.radius + Math.SQRT2 * given.target_bound;
   return clip === null ? { bound, sensitivity: sensitivity ?? 2 * bound, kappa } : { bound: clip, sensitivity: 2 * clip, kappa };
 }
 
@@ -173,7 +176,7 @@ function checkLoss(given) {
   hasKeys(given, ["name", "parameters", "bound", "sensitivity"]);
   const { name, parameters, bound, sensitivity } = given;
   const own = new Map(Object.entries({
-    squared: ["target_bound", "radius"], huber: ["c", "sigma_min"], logistic: [], softmax: [], quantile: ["tau"], hinge: [],
+    squared: ["c", "sigma_min"], huber: ["c", "sigma_min"], logistic: [], softmax: [], quantile: ["tau"], hinge: [],
   })).get(name);
   refuse(own && finite(bound) && finite(sensitivity), "expected a loss that this module knows");
   hasKeys(parameters, ["clip", "weighting", ...own]);
@@ -183,11 +186,8 @@ function checkLoss(given) {
   const within = (x, low, high) => typeof x === "number" && x >= low && x <= high;
   refuse(Object.values(parameters).every((x) => typeof x !== "number" || within(x, LEAST, MOST)), "expected parameters of the loss from 1e-60 to 1e60");
   const number = (x) => typeof x === "number";
-  refuse(name !== "huber" || (within(parameters.c, LEAST_SHAPE, 2) && number(parameters.sigma_min)), "expected huber's c and sigma_min");
+  refuse(!SCALED.includes(name) || (within(parameters.c, LEAST_SHAPE, 2) && number(parameters.sigma_min)), "expected c and sigma_min");
   refuse(name !== "quantile" || (number(parameters.tau) && parameters.tau < 1), "expected a tau in (0, 1)");
-  const ball = [parameters.target_bound, parameters.radius];
-  const bounded = ball.every((x) => x === null || number(x)) && (clip === null) === ball.every(number);
-  refuse(name !== "squared" || (weighting !== "norm" && bounded), "expected a bounded squared loss");
   const derived = constants(name, parameters);
   const near = (a, b) => Math.abs(a - b) <= 1e-12 * b;
   refuse(near(bound, derived.bound) && near(sensitivity, derived.sensitivity), `the loss ${name} has another bound than announced`);
@@ -460,17 +460,16 @@ export function gradient(loss, theta, x, y) {
   const u = dot(0), sign = 2 * y - 1;
   let a = 0, scale = 0;
   if (loss.name === "logistic") a = 1 / (1 + Math.exp(-clip(u, -700, 700))) - y;
-  else if (loss.name === "huber") {
+  else if (SCALED.includes(loss.name)) {
     a = -clip((y - u) / theta[theta.length - 1], -loss.c, loss.c);
     scale = 0.5 * (loss.kappa - a * a) * weight;
-  } else if (loss.name === "squared") a = u - clip(y, -(loss.target_bound ?? Infinity), loss.target_bound ?? Infinity);
-  else if (loss.name === "quantile") a = (y < u ? 1 : 0) - loss.tau;
+  } else if (loss.name === "quantile") a = (y < u ? 1 : 0) - loss.tau;
   else a = sign * u < 1 ? -sign : 0;
   a = square > 1e-280 && Math.abs(a) > 1e-140 ? a * weight : 0;
   const size = a * a * square + scale * scale;
   const shrink = !(square < 1e300 && size < 1e300) ? 0 : size > limit * limit ? limit / Math.sqrt(size) : 1;
   const g = x.map((v) => (shrink ? a * shrink * v : 0));
-  return loss.name === "huber" ? [...g, shrink * scale] : g;
+  return SCALED.includes(loss.name) ? [...g, shrink * scale] : g;
 }
 
 // -- the document -------------------------------------------------------------------------------------------------------
@@ -595,14 +594,12 @@ export class Randomizer {
     this.names = columns.map(({ name }) => name);
     refuse(new Set(this.names).size === this.names.length, "expected features whose columns have distinct names");
     const p = this.names.length, q = p + schema.intercept, classes = schema.target.classes?.length ?? 1;
-    const d = this.loss.name === "softmax" ? q * Math.max(2, classes) : this.loss.name === "huber" ? q + 1 : q;
+    const d = this.loss.name === "softmax" ? q * Math.max(2, classes) : SCALED.includes(this.loss.name) ? q + 1 : q;
     const ofClasses = ["logistic", "softmax", "hinge"].includes(this.loss.name);
     refuse(ofClasses === (classes > 1), "expected a loss that fits the target");
     refuse(this.loss.name === "softmax" || classes <= 2, "expected the softmax loss for several classes");
     refuse(Array.isArray(theta) && theta.length === d && theta.every((v) => finite(v) && Math.abs(v) <= FURTHEST), `expected a point of ${d} numbers`);
-    refuse(this.loss.name !== "huber" || theta[d - 1] >= this.loss.sigma_min * (1 - 1e-9), "expected a scale of at least sigma_min");
-    const norm = Math.sqrt(theta.reduce((sum, v) => sum + (v / (this.loss.radius ?? Infinity)) ** 2, 0));
-    refuse(this.loss.name !== "squared" || norm <= 1 + 2 ** -41, "expected a point in the ball that the bound assumes");
+    refuse(!SCALED.includes(this.loss.name) || theta[d - 1] >= this.loss.sigma_min * (1 - 1e-9), "expected a scale of at least sigma_min");
     refuse(Number.isSafeInteger(version) && version >= 0 && finite(expires), "expected a version and its end");
     const { bounds, scale } = schema.target;
     [this.middle, this.half] = bounds ? middleAndHalf(bounds, scale) : [0, Infinity];

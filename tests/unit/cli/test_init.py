@@ -309,3 +309,21 @@ def test_years_of_two_digits_are_of_this_century(tmp_path: Path, quick: Quick) -
     (tmp_path / "days.csv").write_text("day,y\n31.01.23,1\n01.02.23,2\n")
     quick.error(0, "init", "days.csv", "--target", "y")
     assert 'format: "%d.%m.%y"' in (tmp_path / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize("values", [[0] * 60 + [5, 900, 70], [1, 2, 2, 3, 3, 4, 5, 6, 9, 80] * 6, [*range(60)]])
+def test_a_target_of_which_the_mean_is_not_the_median_is_learned_by_squares(
+    tmp_path: Path, quick: Quick, values: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Huber's loss learned neither, and nobody said so."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i % 7},{value}\n" for i, value in enumerate(values))
+    (tmp_path / "claims.csv").write_text("age,amount\n" + rows)
+    assert quick("init", "claims.csv", "--target", "amount", "--public")[0] == 0
+    uneven = values != [*range(60)]
+    text = (tmp_path / "job.yaml").read_text()
+    assert ("\n  loss: squared  # learns the mean, because " in text) == uneven
+    assert not any("Huber" in said for said in json.loads(quick("check", "job.yaml", "--json")[1])["warnings"])
+    (tmp_path / "job.yaml").write_text(re.sub("\n  loss: .*", "", text))
+    warnings = json.loads(quick("check", "job.yaml", "--json")[1])["warnings"]
+    assert any("loss: squared learns the mean" in said for said in warnings) == uneven

@@ -54,8 +54,6 @@ def made(name: str, loss: str, units: str) -> Any:
     options = OPTIONS[kind] | UNITS[units]
     if loss == "softmax":
         options |= {"classes": ["x", "y", "z"]}
-    if loss == "squared" and kind not in ("LDPSGD", "LDPASGD"):
-        options |= {"smoothness": 2.0}
     if name.endswith("Regressor") and units != "as they are":
         options |= {"target": (-1e50, 1e50)}
     return getattr(streamdp, name)(loss=loss, seed=1, **options)

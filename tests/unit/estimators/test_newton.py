@@ -55,7 +55,7 @@ AC_SA: dict[str, Any] = {"features": NAMES, "method": "ac-sa"}
 PLANNED: dict[str, Callable[..., Any]] = {
     "pan ac-sa": lambda **o: PanPrivateRegressor(**(AC_SA | o)),
     "pan box": lambda **o: PanPrivateRegressor(**(AC_SA | {"domain": Box(-1.0, 2.0), "horizon": 700} | o)),
-    "pan clipped": lambda **o: PanPrivateRegressor(**(AC_SA | {"loss": "squared", "smoothness": 2.0} | o)),
+    "pan clipped": lambda **o: PanPrivateRegressor(**(AC_SA | {"loss": Squared(clip=1.0), "smoothness": 2.0} | o)),
     "pan quantile": lambda **o: PanPrivateRegressor(**(AC_SA | {"loss": "quantile", "budget": "mu=0.5"} | o)),
     "pan epochs": lambda **o: PanPrivateClassifier(**(AC_SA | {"strong_convexity": 0.2} | o)),
     "pan hinge": lambda **o: PanPrivateClassifier(**(AC_SA | {"loss": "hinge", "intercept": False} | o)),
@@ -94,7 +94,7 @@ def numbers(model: Any) -> np.ndarray:
     ("kind", "loss", "classes"),
     [
         (PanPrivateRegressor, "quantile", None),
-        (PanPrivateRegressor, Squared(clip=None, target_bound=1.0, radius=5.0), None),
+        (PanPrivateRegressor, Squared(clip=1.0), None),
         (PanPrivateClassifier, "hinge", None),
         (PanPrivateClassifier, Softmax(clip=1.0), ("u", "v", "w")),
         (ShuffleClassifier, Hinge(), None),
@@ -106,7 +106,7 @@ def test_a_loss_without_curvature_falls_back_to_ac_sa_and_refuses_newton(kind: A
     options = {"loss": loss} | ({"classes": classes} if classes else {})
     assert kind(**options).learner.method == "ac-sa"
     assert kind(horizon=100, **options).learner.method == "ac-sa"
-    with pytest.raises(ConfigError, match=r"needs a bounded curvature.*only Huber, logistic and softmax losses"):
+    with pytest.raises(ConfigError, match=r"needs a bounded curvature.*squared, logistic and softmax losses"):
         kind(method="newton", **options)
 
 

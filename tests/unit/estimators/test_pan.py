@@ -69,10 +69,8 @@ def classifier(**options: Any) -> PanPrivateClassifier:
 MODELS: dict[str, Callable[..., Any]] = {
     "huber": lambda **o: regressor(**o),
     "huber box": lambda **o: regressor(**({"domain": Box(-1.0, 2.0)} | o)),
-    "squared": lambda **o: regressor(
-        **({"loss": Squared(clip=None, target_bound=3.0, radius=2.0), "domain": L2Ball(2.0)} | o)
-    ),
-    "squared clipped": lambda **o: regressor(**({"loss": "squared", "smoothness": 2.0} | o)),
+    "squared": lambda **o: regressor(**({"loss": "squared"} | o)),
+    "squared clipped": lambda **o: regressor(**({"loss": Squared(clip=1.0), "smoothness": 2.0} | o)),
     "quantile": lambda **o: regressor(**({"loss": Quantile(tau=0.8)} | o)),
     "quantile mu": lambda **o: regressor(**({"loss": "quantile", "budget": "mu=0.5", "intercept": False} | o)),
     "logistic": lambda **o: classifier(**o),
@@ -760,7 +758,6 @@ def test_the_statement_names_trust_budget_and_limits() -> None:
         ({"strong_convexity": 0.8}, ConfigError, "at most|the most that bounded gradients allow"),
         *[({"domain": bad}, ConfigError, "domain") for bad in (RealSpace(), Box(0, math.inf), L2Ball(1e200), "ball")],
         ({"domain": Box(-1e200, 1e200)}, ConfigError, "domain"),
-        ({"loss": Squared(clip=None, target_bound=1.0, radius=1.0)}, ConfigError, "L2Ball"),
         ({"loss": "logistic"}, ConfigError, "loss must be one of"),
         ({"mechanism": "laplace"}, ConfigError, "mechanism"),
         ({"mechanism": "privunit"}, ConfigError, "mechanism"),
@@ -780,7 +777,7 @@ def test_settings_that_are_wrong_are_refused_at_once(
 
 def test_settings_at_their_limits_work() -> None:
     for options in (
-        {"loss": "squared", "smoothness": 2.0},
+        {"loss": Squared(clip=1.0), "smoothness": 2.0},
         {"loss": Quantile(tau=0.5, clip=0.1)},
         {"horizon": 1},
         {"horizon": 10**18},

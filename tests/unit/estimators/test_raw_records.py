@@ -20,7 +20,6 @@ from streamdp import (
     LDPSGDClassifier,
     PanPrivateClassifier,
     ShuffleClassifier,
-    Squared,
     UserLevelLDPClassifier,
     WindowedClassifier,
 )
@@ -158,8 +157,6 @@ def test_private_scaling_is_the_default_where_it_can_be() -> None:
     assert len(LDPASGDRegressor(features=["a"]).learner.arrays.units.summary) == 0
     assert len(regressor(domain=L2Ball(3)).learner.arrays.units.summary) == 0
     assert len(LDPASGDClassifier(features=SCHEMA, intercept=False).learner.arrays.units.summary) == 0
-    bounded = Squared(clip=None, target_bound=1, radius=3)
-    assert len(LDPASGDRegressor(bounded, features=SCHEMA, domain=L2Ball(3)).learner.arrays.units.summary) == 0
 
 
 @pytest.mark.parametrize(

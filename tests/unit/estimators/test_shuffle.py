@@ -354,7 +354,7 @@ def test_a_device_refuses_what_is_no_record(x: dict[str, Any], y: Any) -> None:
         ({"method": "adam"}, ConfigError),
         ({"batch_size": 0}, ConfigError),
         ({"horizon": 2.5}, ConfigError),
-        ({"loss": "squared"}, ConfigError),
+        ({"loss": "absolute"}, ConfigError),
     ],
 )
 def test_bad_settings_are_refused_at_once(options: dict[str, Any], error: type[Exception]) -> None:

@@ -17,7 +17,7 @@ from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Loss
 from tests.support.sizes import some
 
-LOSSES = [Logistic(), Huber(), Huber(c=0.5), Huber(c=2.0), Softmax()]
+LOSSES = [Logistic(), Huber(), Huber(c=0.5), Huber(c=2.0), Squared(), Squared(c=2.0), Softmax()]
 OUTPUTS = {Softmax(): 3}
 each = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 SLACK = 1e-9
@@ -213,7 +213,7 @@ def test_sums_do_not_depend_on_order(cells: float) -> None:
         assert np.array_equal(sums[0], exact)
 
 
-OTHERS = [Softmax(clip=1.0), Hinge(), Quantile(), Huber(clip=1.0), Logistic(clip=1.0), Squared()]
+OTHERS = [Softmax(clip=1.0), Hinge(), Quantile(), Huber(clip=1.0), Logistic(clip=1.0), Squared(clip=1.0)]
 
 
 @pytest.mark.parametrize("loss", OTHERS)

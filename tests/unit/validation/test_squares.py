@@ -1,0 +1,42 @@
+"""The squared error beside that of the mean, which is learned from bits, or from counts of values rounded at random."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamdp import PanPrivateRegressor
+from streamdp.validation.plan import ERROR, OTHER
+from streamdp.validation.tasks import Squares
+
+TASK = Squares(0.0, 100.0)
+
+
+def targets() -> np.ndarray:
+    """Mostly 0, of mean 7."""
+    rng = np.random.default_rng(1)
+    return np.where(rng.random(40_000) < 0.1, 70.0, 0.0)
+
+
+def test_the_mean_is_found_from_bits_and_from_counts() -> None:
+    y = targets()
+    first = TASK.start(50.0, 100.0)
+    found = TASK.learned(TASK.bits(y, first, 0), first, 0, 100.0)
+    assert TASK.constant(found) == pytest.approx(y.mean(), abs=0.5)
+    summed = TASK.start(50.0, 100.0, summed=True)
+    counts = np.bincount(TASK.group(y, summed), minlength=TASK.groups).astype(float)
+    assert TASK.constant(TASK.counted(summed, counts, len(y), 1.0)) == pytest.approx(y.mean(), abs=0.5)
+
+
+def test_errors_are_squares_that_are_cut() -> None:
+    known, y = np.array([7.0, 1.0, 7.0]), np.array([0.0, 70.0])
+    scores = np.array([[5.0], [60.0]])
+    assert TASK.values(ERROR, scores, y, known, 20.0).tolist() == [25.0, 100.0]
+    assert TASK.values(OTHER, scores, y, known, 20.0).tolist() == [49.0, 400.0]
+    assert TASK.range(ERROR, known, 20.0) == (0.0, 400.0)
+
+
+def test_a_model_of_the_mean_is_validated_by_squares() -> None:
+    for loss, measure in (("squared", "mean squared error"), ("huber", "mean absolute error")):
+        model = PanPrivateRegressor(loss, features={"a": (0, 1)}, target=(0, 9), validation={"share": 0.5})
+        assert model.quality.measure == measure
