@@ -127,7 +127,7 @@ class _Likeness:
 
 
 def uneven(values: np.ndarray) -> str | None:
-    """Why Huber's loss learns neither the mean nor the median of numbers (n,); None: they are about the same, or few."""
+    """Why Huber's loss learns neither the mean nor the median of numbers (n,); None: they are alike, or few."""
     if len(values) < _ENOUGH:
         return None
     if 2 * np.unique(values, return_counts=True)[1].max() >= len(values) and np.ptp(values):
