@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import rel_entr
+import scipy
 
 from streamdp.aggregation.selection import WeightedMean, near_counts
 from streamdp.errors import ConfigError, QueriesExhaustedError
@@ -236,6 +236,6 @@ def far_share(chance: float, users: int, risk: float) -> float:
     low, high = chance, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        divergence = rel_entr(middle, chance) + rel_entr(1 - middle, 1 - chance)
+        divergence = scipy.special.rel_entr(middle, chance) + scipy.special.rel_entr(1 - middle, 1 - chance)
         low, high = (low, middle) if divergence >= target else (middle, high)
     return high

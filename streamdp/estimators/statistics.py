@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from streamdp.data.encoder import column_of
 from streamdp.data.floats import floats
@@ -820,7 +820,7 @@ def _of_bins(one: Declared, estimated: list[list[float]]) -> list[str | None]:
 def _deviations(level: Any) -> float:
     """How many deviations a confidence level is."""
     check_level(level)
-    return float(ndtri((1 + level) / 2))
+    return float(scipy.special.ndtri((1 + level) / 2))
 
 
 def _of_sums(one: Declared, sums: np.ndarray, noise: float, n: int, z: float, known: float) -> np.ndarray:

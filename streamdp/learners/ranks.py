@@ -16,7 +16,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import ndtri
 
 from streamdp.learners.cells import Index
 from streamdp.privacy.entropy import FreshRng
@@ -26,7 +25,7 @@ from streamdp.reading.estimates import KNOWN
 BINS = 1 << 16
 COUNTED, VALUE = 1 / 8, 1 / 2
 """The share of epsilon that the sizes of groups spend, and of a quantile's part that of its value; the rest: limits."""
-REACH = float(ndtri(0.975))
+REACH = 1.959963984540054
 _FIRST, _MOST, _FACTOR = 1 << 44, 1 << 20, 53  # the largest weight, the most of them, digits of their factor
 _RANK, _CELLS = 1 << 30, 1 << 20  # units of a rank, and of the noise of a size
 

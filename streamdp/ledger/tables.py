@@ -6,7 +6,7 @@ each subject (see `postgres_rows`).
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import DDL, BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text, event
 
 _metadata = MetaData()
 LEDGER = Table(  # one row (see `ledger_rows`)
@@ -35,14 +35,15 @@ def add_tables(metadata: MetaData) -> None:
     """Declare the tables of both kinds of database, in place."""
     for table in (LEDGER, CAPS, CHARGED):
         table.to_metadata(metadata)
-    Table(
+    spends = Table(
         "spends",
         metadata,
         Column("subject", LargeBinary(16), primary_key=True),
         Column("spend", LargeBinary, nullable=False),
         info={"only": "postgresql"},
-        postgresql_with={"fillfactor": 50},  # so that a new version of a row fits its page, and its index stays
     )
+    # So that a new version of a row fits its page, and its index stays. `postgresql_with` would load the dialect.
+    event.listen(spends, "after_create", DDL("ALTER TABLE %(fullname)s SET (fillfactor = 50)"))
     Table(
         "spend_pages",
         metadata,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from streamdp import datasets
 from streamdp.data.records import MOST_RECORDS
@@ -43,7 +43,7 @@ def _reference_theta(loss: Loss, d: int) -> np.ndarray:
         case Logistic(clip=None):
             return theta
         case Quantile(clip=None, tau=tau):
-            theta[-1] += _SIGMA * float(ndtri(tau))
+            theta[-1] += _SIGMA * float(scipy.special.ndtri(tau))
             return theta
     raise ConfigError(f"plan: expected huber, squared, logistic or quantile without clip, got {loss}")
 

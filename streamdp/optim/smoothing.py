@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import betainc
+import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.optim.losses import Hinge, Loss, Quantile
@@ -81,5 +81,5 @@ def ball_cdf(b: np.ndarray, d: int) -> np.ndarray:
     >>> ball_cdf(np.array([-1.0, 0.0, 0.5, 2.0]), 1)
     array([0.  , 0.5 , 0.75, 1.  ])
     """
-    half: np.ndarray = 0.5 * betainc(0.5, (d + 1) / 2, np.minimum(b * b, 1.0))
+    half: np.ndarray = 0.5 * scipy.special.betainc(0.5, (d + 1) / 2, np.minimum(b * b, 1.0))
     return np.where(b < 0, 0.5 - half, 0.5 + half)
