@@ -40,7 +40,7 @@ from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.periods import RenewingCap
 from streamdp.privacy.guarantees import PureDP, parse_budget
-from streamdp.runtime.defaults import COMMIT_RECORDS
+from streamdp.runtime import defaults
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
@@ -70,8 +70,8 @@ class CommitConfig(Settings):
       whichever is first.
     """
 
-    records: int = Field(default=COMMIT_RECORDS, ge=1)
-    seconds: float = Field(default=5.0, gt=0)
+    records: int = Field(default=defaults.COMMIT_RECORDS, ge=1)
+    seconds: float = Field(default=defaults.COMMIT_SECONDS, gt=0)
 
 
 _LEARN_CALLS = (LocalReports, Batches)

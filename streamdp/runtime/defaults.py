@@ -11,7 +11,7 @@ a file."""
 BAD_SHARE = 0.05
 """The share of the first records of a job that may not fit its schema."""
 
-COMMIT_SECONDS = 5.0
+COMMIT_SECONDS = 1.0
 """The longest time between two commits, in seconds, if at least one record came."""
 
 NOTE_WAITING_S = 5.0

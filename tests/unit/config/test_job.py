@@ -13,9 +13,10 @@ from streamdp import (
     LDPASGDRegressor,
 )
 from streamdp.config.definition import read_definition
-from streamdp.config.job import load_config, make_config
+from streamdp.config.job import CommitConfig, load_config, make_config
 from streamdp.config.yaml12 import Document
 from streamdp.errors import ConfigError
+from streamdp.runtime.defaults import COMMIT_SECONDS
 from streamdp.store.identity import Terms
 from tests.support.service import job as calls
 
@@ -340,3 +341,8 @@ def test_jobs_scale_columns_with_bounds_that_are_far_too_wide(name: str) -> None
     learner.learn_encoded(X / 100, y)
     assert learner.weights["a"] == pytest.approx(1.0, abs=0.15)
     assert learner.weights["b"] == pytest.approx(-0.5, abs=0.15)
+
+
+def test_a_record_is_published_within_a_second_by_default() -> None:
+    """A message was in a published model after 4.6 s, because jobs committed every 5 s."""
+    assert CommitConfig().seconds == COMMIT_SECONDS == 1.0
