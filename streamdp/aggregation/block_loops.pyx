@@ -19,8 +19,8 @@ cdef enum:
 cdef class Places:
     """Sorts rows by several columns.
 
-    `sorters`: the column, the number of kinds, and the inner edges (kinds - 1,) of bins, or None: then the column is the
-    first of the indicators of all kinds but the first. The kinds of the last sorter change first.
+    `sorters`: the column, the number of kinds, and the inner edges (kinds - 1,) of bins, or None: then the column is
+    the kind. The kinds of the last sorter change first.
     """
 
     cdef readonly tuple sorters
@@ -52,7 +52,7 @@ cdef class Places:
 
     def width(self):
         """How many columns rows need at least."""
-        return max([column + (count - 1 if inner is None else 1) for column, count, inner in self.sorters], default=0)
+        return max([column + 1 for column, _, _ in self.sorters], default=0)
 
     def of(self, cnp.ndarray X not None):
         """The place (n,) of each row of X (n, p)."""
@@ -72,13 +72,10 @@ cdef class Places:
         cdef Py_ssize_t k
         cdef double value
         for k in range(self._several):
-            low, high = 0, self._count[k] - 1
+            low, high, value = 0, self._count[k] - 1, entry(X, i, self._column[k])
             if self._start[k] < 0:
-                for middle in range(high):
-                    if entry(X, i, self._column[k] + middle) != 0.0:
-                        low = middle + 1
+                low = min(max(<int64_t> value, 0), high)
             else:
-                value = entry(X, i, self._column[k])
                 while low < high:
                     middle = (low + high) // 2
                     if value < self._edge[self._start[k] + middle]:

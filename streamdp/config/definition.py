@@ -267,7 +267,7 @@ class Definition(Settings):
         late, ahead = (cap.late, cap.ahead) if isinstance(cap, RenewingCap) else (math.inf, math.inf)
         if every is not None:
             ahead = min(ahead, furthest(whole_seconds(every)))
-        return schema.build(None if schema.time is None else (late, ahead))
+        return schema.build(None if schema.time is None else (late, ahead), not self.has_model)
 
     @unsaid()
     def build_estimator(self, ledger: Ledger | None = None) -> Estimator:

@@ -252,10 +252,11 @@ class SchemaConfig(Settings):
         declared = self.build().declarations.values()
         return {piece.name: d.baseline for d in declared if d.baseline is not None for piece in d.pieces}
 
-    def build(self, limits: tuple[float, float] | None = None) -> Schema:
+    def build(self, limits: tuple[float, float] | None = None, coded: bool = False) -> Schema:
         """The schema. Raises `SchemaError` for declarations that contradict each other.
 
         `limits`: how far a record's time may be before and after the present, in seconds. None: any.
+        `coded`: as for `Schema`.
         """
         from streamdp.data.schema import Schema
         from streamdp.data.times import TimeColumn
@@ -273,6 +274,7 @@ class SchemaConfig(Settings):
             budget=self.budget,
             time=None if self.time is None else TimeColumn(self.time.column, self.time.unit, limits),
             missing_values=self.missing_values or (),
+            coded=coded,
         )
 
     @model_validator(mode="after")

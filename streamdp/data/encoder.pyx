@@ -33,7 +33,7 @@ cdef enum:
     NUMBER, LINEAR, LOG, ASINH, POWER, BIN, SIN, COS, EQUAL, BYTE
 
 _KINDS = {
-    "number": NUMBER, "linear": LINEAR, "log": LOG, "asinh": ASINH, "power": POWER, "bin": BIN, "sin": SIN, "cos": COS,
+    "number": NUMBER, "code": NUMBER, "linear": LINEAR, "log": LOG, "asinh": ASINH, "power": POWER, "bin": BIN, "sin": SIN, "cos": COS,
     "level": EQUAL, "bucket": EQUAL, "byte": BYTE,
 }
 

@@ -68,6 +68,8 @@ class Schema:
     - `budget`: the column with what a record may spend: an epsilon or mu within `guarantees.SERVICEABLE`. Blank means
       the job's default.
     - `missing_values`: texts that mean an empty value in features and target, such as NA.
+    - `coded`: each categorical feature becomes one column, the index of its category, and there are no products: for
+      statistics, whose work must not grow with the categories.
 
     Raises `SchemaError` for a declaration that contradicts itself.
 
@@ -92,10 +94,15 @@ class Schema:
         budget: str | None = None,
         time: TimeColumn | None = None,
         missing_values: Collection[str] = (),
+        coded: bool = False,
     ) -> None:
         if not isinstance(features, Mapping):
             raise SchemaError(f"features: expected declarations by name, got {type(features).__name__}")
         self.declarations = {n: declaration(n, d) for n, d in features.items() if not _is_product(n, d)}
+        if coded:
+            for name, one in self.declarations.items():
+                if one.codes:
+                    self.declarations[name] = replace(one, pieces=(Piece(name, "code", ()),), per=False)
         self.features = {name: declared.values for name, declared in self.declarations.items()}
         self.blanks = frozenset(missing_values)
         self.notation: Notation | None = None
@@ -123,7 +130,7 @@ class Schema:
             raise SchemaError(
                 f"expected distinct columns for features, target, subject, budget and time, got {twice[0]!r} twice"
             )
-        self.pieces = self._pieces(features)
+        self.pieces = self._pieces({} if coded else features)
         """The p encoded columns."""
         self.feature_names = tuple(piece.name for piece in self.pieces)
         """Their names: the columns of `Batch.X`."""

@@ -13,6 +13,7 @@ power      low, high, exponent      v^exponent
 bin        low, high                1 for low <= v < high, else 0
 sin, cos   period                   sin or cos of 2 pi v / period
 level      index                    1 for this category, else 0
+code                                the index of the category, not mapped, for statistics
 bucket     index, count             1 for a text of which `buckets` is the index, else 0
 byte       index, length            the byte at this place of the characters that fit in UTF-8; 0 after their end
 product    columns, two or more     the product of other columns

@@ -618,7 +618,7 @@ class Estimator(river_base.Estimator, Parameters):
     def _check_columns(self, X: np.ndarray) -> None:
         """Raise `SchemaError` unless side statistics may sum columns of `X`: the noise is for such as records give."""
         if self.learner.side is not None:
-            self.estimated.check_columns(X[:, : self.learner.side.columns])
+            self.estimated.check_columns(self.learner.side.coded(X))
 
     def _count(self, largest: Budget) -> None:
         """Count a spend, before the records that it is spent on are learned."""
@@ -661,9 +661,9 @@ class Estimator(river_base.Estimator, Parameters):
             raise ConfigError(f"budget: expected {of}, got {self.learner.budget}")
         self._side_of = statistics, share, target
         self.estimated = statistics = statistics.clone({"budget": theirs})
-        columns = statistics.read_columns - (0 if target is None else target - 1 if isinstance(target, int) else 1)
         model = repr((share, statistics.model_dict()))
-        self.learner.estimate(SideStatistics(statistics.learner, share, columns, target, model))
+        coding = statistics.coding(target is not None)
+        self.learner.estimate(SideStatistics(statistics.learner, share, coding, target, model))
         self._spend(whole)
 
     def _encode_target(self, y: Any) -> float:

@@ -144,7 +144,7 @@ class SchemaFeatures(Features):
         from streamdp.data.schema import Schema
 
         self._declared = declared
-        self._schema = Schema(declared, target="(target)")
+        self._schema = Schema(declared, target="(target)", coded=owner == "Statistics")
         self.declarations = self._schema.declarations
         pieces = self._schema.pieces
         super().__init__(self._schema.feature_names, owner, classes)
@@ -237,14 +237,21 @@ class SchemaFeatures(Features):
         return self._schema.encode_features(pl.DataFrame(columns))
 
     def makes(self, X: np.ndarray) -> bool:
-        """Whether rows X (n, p) of finite numbers are such as records give: in [-1, 1], of categories at most one 1."""
-        several, j = [], 0
+        """Whether rows X (n, p) of finite numbers are such as records give, if categories are codes.
+
+        Codes are of declared categories, buckets have at most one 1, and all else is in [-1, 1].
+        """
+        j = 0
         for declared in self.declarations.values():
-            if declared.codes or declared.hashed:
-                several.append(X[:, j : j + len(declared.pieces)])
+            mine = X[:, j : j + len(declared.pieces)]
             j += len(declared.pieces)
-        single = all(np.isin(levels, (0, 1)).all() and np.all(levels.sum(axis=1) <= 1) for levels in several)
-        return single and bool(X.min(initial=0) >= -1 and X.max(initial=0) <= 1)  # without a copy of X
+            low, high = (0, len(declared.values) - 1) if declared.codes else (-1, 1)
+            whole = not (declared.codes or declared.hashed) or bool(np.all(mine == np.floor(mine)))
+            if not (whole and mine.min(initial=low) >= low and mine.max(initial=high) <= high):
+                return False
+            if declared.hashed and (mine.min(initial=0) < 0 or np.any(mine.sum(axis=1) > 1)):
+                return False
+        return True
 
 
 def _series(column: Any) -> Any:

@@ -24,6 +24,7 @@ import scipy
 
 from streamdp.data.encoder import column_of
 from streamdp.data.floats import floats
+from streamdp.data.schema import Schema
 from streamdp.data.times import YEAR_10000, ZONE, Calendar, present
 from streamdp.data.transforms import CURVES
 from streamdp.errors import (
@@ -117,7 +118,6 @@ class _Reader:
         for name, declared in self._declarations.items():
             self._first[name] = at
             at += len(declared.pieces)
-        self.columns = at
 
     def read(self, name: str, given: Any) -> Declared:
         """The statistic of a declaration. Raises `ConfigError` with its name."""
@@ -165,7 +165,7 @@ class _Reader:
             raise ConfigError(f"{name!r}: expected a declared feature: {known}{suggestion(str(feature), self._first)}")
         declared = self._declarations[feature]
         number = len(declared.pieces) == 1 and declared.pieces[0].kind in ("linear", *CURVES)
-        if not (number or {piece.kind for piece in declared.pieces} == {"level"}):
+        if not (number or declared.codes):
             raise ConfigError(f"{name!r}: {feature!r} has several columns; expected one number, or categories")
         return declared
 
@@ -196,7 +196,7 @@ class _Reader:
         if not declared.is_number:
             if columns in edges:
                 raise ConfigError(f"{name!r}: {columns!r} has categories, and so no edges")
-            return self._categories(name, columns), tuple(declared.values)
+            return Levels(self._first[columns], len(declared.values)), tuple(declared.values)
         if columns not in edges:
             need = "expected a feature with categories, or the edges of its bins"
             raise ConfigError(f"{name!r}: {columns!r} is a number; {need}")
@@ -214,12 +214,6 @@ class _Reader:
         if piece.kind != "linear":
             low, high = piece.origin - piece.unit, piece.origin + piece.unit
         return float(low + high) / 2, float(high - low) / 2
-
-    def _categories(self, name: str, feature: str) -> Levels:
-        declared = self._declarations[feature]
-        if declared.per and len(declared.values) > len(declared.pieces):
-            raise ConfigError(f"{name!r}: {feature!r} has per, and so no column for missing and other values")
-        return Levels(self._first[feature] + 1 - int(declared.pieces[0].at[0]), len(declared.values))
 
     def _block(
         self, name: str, kind: str, of: Any, groups: Index, given: Mapping[str, Any], edges: Mapping[str, Any]
@@ -386,8 +380,6 @@ class Statistics(Estimator):
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in the order in which they are shown."""
         self._by_name = tuple(sorted(self.declared, key=lambda one: one.name))  # in which they are learned and kept
-        self.read_columns = reader.columns
-        """How many columns they may read: those of products come after these."""
         if trust not in ("nobody", "window") and any(one.kind == "heavy_hitters" for one in self.declared):
             need = (
                 'expected trust="nobody" or "window", because the domain is open; or the count of declared categories'
@@ -527,6 +519,26 @@ class Statistics(Estimator):
             raise SchemaError(
                 "X: expected the columns of the schema: numbers in [-1, 1], and one 1 at most by category"
             )
+
+    def coding(self, of_target: bool) -> np.ndarray:
+        """Return what makes the columns that are read here of those of a model with these features, (k, c).
+
+        Parameters
+        ----------
+        of_target
+            Whether the last feature is the model's target, which is none of its columns.
+
+        Raises `ConfigError` for a feature that is read and has `per`, if missing and other values have no column.
+        """
+        read = [column for one in self.declared for columns in (one.of, one.by) for column in np.ravel(columns)]
+        blocks = []
+        for name, declared in [*Schema(self.features).declarations.items()][: -1 if of_target else None]:
+            if name in read and declared.per and len(declared.values) > len(declared.pieces):
+                raise ConfigError(f"{name!r} has per, and so no column for missing and other values")
+            levels = [[piece.at[0]] for piece in declared.pieces]
+            blocks.append(np.array(levels) if declared.codes else np.eye(len(levels)))
+        coding: np.ndarray = scipy.linalg.block_diag(*blocks)
+        return coding
 
     def part_of(self, of: int) -> None:
         """From now on add up one of several parts of each batch, for `take_sums`, and release nothing.

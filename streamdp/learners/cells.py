@@ -57,17 +57,14 @@ class All(Index):
 
 @dataclass(frozen=True)
 class Levels(Index):
-    """The category of a declared feature, whose columns are indicators of all categories but the first.
+    """The category of a declared feature, whose `column` is its code. `kinds`: the number of categories."""
 
-    `first`: the index of the first indicator. `kinds`: the number of categories.
-    """
-
-    first: int
+    column: int
     kinds: int
 
     @property
     def sorters(self) -> tuple[Sorter, ...]:
-        return ((self.first, self.kinds, None),)
+        return ((self.column, self.kinds, None),)
 
 
 @dataclass(frozen=True)

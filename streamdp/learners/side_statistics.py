@@ -46,18 +46,18 @@ def divided(budget: Budget, share: float, trust: str) -> tuple[Budget, Budget]:
 class SideStatistics:
     """What a `learner` learns of the rows that a model learns.
 
-    `share`: that of the model, in (0, 1), relative to those of the statistics. `columns`: how many of the model's
-    columns the statistics read. `target`: how a target becomes further ones: (middle, half) of its bounds, or the
-    number of its classes; None: it does not.
+    `share`: that of the model, in (0, 1), relative to those of the statistics. `coding`: (k, c) makes what they read of
+    the model's first k columns. `target`: how a target becomes a further one: (middle, half) of its bounds, or the
+    number of its classes, which are codes; None: it does not.
     """
 
     takes_records = True
 
     def __init__(
-        self, learner: Any, share: float, columns: int, target: tuple[float, float] | int | None, model: str
+        self, learner: Any, share: float, coding: np.ndarray, target: tuple[float, float] | int | None, model: str
     ) -> None:
         self.learner = learner
-        self.columns = columns
+        self._coding = coding
         self._share, self._target, self._model = share, target, model
 
     def add(self, X: np.ndarray, y: np.ndarray, size: int) -> None:
@@ -89,13 +89,18 @@ class SideStatistics:
                 rows[:] = 0
         return X[~drawn], y[~drawn], None if amounts is None else amounts[~drawn]
 
+    def coded(self, X: np.ndarray) -> np.ndarray:
+        """What the statistics read of columns X (n, p) of a model, as a new array, with codes for indicators."""
+        rows: np.ndarray = X[:, : len(self._coding)] @ self._coding
+        return rows
+
     def _rows(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """What the statistics read, as a new array: not the columns of products, which follow the target's."""
-        X = X[:, : self.columns]
+        X = self.coded(X)
         if self._target is None:
-            return X.copy()
+            return X
         if isinstance(self._target, int):
-            return np.column_stack([X, y[:, None] == np.arange(1, self._target)])
+            return np.column_stack([X, y])
         middle, half = self._target
         return np.column_stack([X, np.clip((y - middle) / half, -1, 1)])
 

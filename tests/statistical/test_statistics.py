@@ -28,7 +28,7 @@ BLOCKS = [
     (Values(All(), 2), 0.25),
     (Cells(All(), Bins(2, tuple(np.linspace(-1, 1, 9))), ordered=True), 0.25),
 ]
-ONE, OTHER = np.array([[1.0, 0.0, 1.0]]), np.array([[0.0, 1.0, -1.0]])
+ONE, OTHER = np.array([[1.0, 0.0, 1.0]]), np.array([[2.0, 0.0, -1.0]])
 REST = np.array([[0.0, 0.0, 0.2], [1.0, 0.0, -0.7]])
 
 
