@@ -191,23 +191,20 @@ class Schema:
         """Whether each feature is a raw column, and gaps and other values are faults."""
         return not self.blanks and all(d.plain for d in self.declarations.values())
 
-    def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
+    def encode(
+        self, frame: pl.DataFrame, positions: np.ndarray, position: Position, X: np.ndarray | None = None
+    ) -> Batch:
         """As `records.Encoder.encode`. A record that cannot be encoded becomes a dead letter.
 
         Its reason is `missing`, `not_a_number`, `not_a_date`, `not_finite`, `not_an_integer`, `float` for a subject,
         `unknown_category`, `unknown_class`, `bad_budget`, `not_a_time`, `before_1970`, `another_unit`, `too_late` or
         `too_early`. Its column is the first bad one in the order of `columns`.
+
+        `X` (n, p): the features, if they are encoded already; the frame has the other columns.
         """
         faults = Faults(frame.height)
-        return self._complete(self._features(frame, faults), frame, positions, position, faults)
-
-    def complete(self, X: np.ndarray, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
-        """As `encode`, for records whose features are encoded already: X (n, p). The frame has the other columns."""
-        return self._complete(X, frame, positions, position, Faults(frame.height))
-
-    def _complete(
-        self, X: np.ndarray, frame: pl.DataFrame, positions: np.ndarray, position: Position, faults: Faults
-    ) -> Batch:
+        if X is None:
+            X = self._features(frame, faults)
         y = self._target(frame.get_column(self.target), faults) if self.target else None
         subjects: list[Subject | None] | None = None
         budgets = None

@@ -59,7 +59,7 @@ class RecordReader:
             name: pl.Series([text_of(value) for value in column], dtype=pl.String)
             for name, column in zip(self._fields, values, strict=True)
         }
-        batch = self._of_records.complete(rows.X, pl.DataFrame(columns), positions, position)
+        batch = self._of_records.encode(pl.DataFrame(columns), positions, position, rows.X)
         for i, letter in enumerate(batch.dead):
             batch.dead[i] = DeadLetter(letter.position, letter.reason, self._fields.get(letter.column or ""))
         return batch
