@@ -57,8 +57,10 @@ def test_no_page_is_wider_than_its_window_and_nothing_is_cut(site: tuple[Path, s
             page.set_viewport_size({"width": width, "height": 800})
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                 wide.append((str(path.relative_to(folder)), width))
-            if width == 1400:
-                cut += [(str(path.relative_to(folder)), part) for part in page.evaluate(CUT)]
+            found = page.evaluate(
+                CUT if width == 1400 else CUT.replace(", .table-wrapper", "")
+            )  # on a phone tables scroll
+            cut += [(str(path.relative_to(folder)), part) for part in found]
     assert (wide, cut) == ([], [])
 
 
