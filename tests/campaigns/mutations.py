@@ -166,8 +166,15 @@ MUTATIONS = [
     Mutation(
         "a worker keeps what it learned of a shard that was taken away",
         "streamdp/runtime/shard_table.py",
-        "self._home in gone or any(lane.pending for lane in gone.values())",
-        "self._home in gone",
+        " or any(lane.pending for lane in gone.values())",
+        "",
+        "tests/unit/runtime/test_shard_table.py",
+    ),
+    Mutation(
+        "a state that was added up counts in the row of its next owner, too",
+        "streamdp/runtime/shard_table.py",
+        "self._moved & gone.keys() or ",
+        "",
         "tests/unit/runtime/test_shard_table.py",
     ),
     Mutation(
