@@ -532,6 +532,7 @@ class Statistics(Estimator):
         """
         read = [column for one in self.declared for columns in (one.of, one.by) for column in np.ravel(columns)]
         blocks = []
+        assert isinstance(self.features, Mapping)
         for name, declared in [*Schema(self.features).declarations.items()][: -1 if of_target else None]:
             if name in read and declared.per and len(declared.values) > len(declared.pieces):
                 raise ConfigError(f"{name!r} has per, and so no column for missing and other values")
