@@ -1,31 +1,35 @@
-"""From how many records on LDP-ASGD beats a constant. Run with `python -m benchmarks.least_records [--write]`.
+"""From how many records on models beat a constant. Run with `python -m benchmarks.least_records [--write]`.
 
-The first table has the least number from which on all of 12 draws were better than the constant, at this and at every
-larger number of `GRID`. The second counts the draws that beat the constant when the gradients hold a certain number of
-times the information I_0 of `optim.steps`; from it follows `doubts.LIKELY`. The measure is the expected loss under
-the true model, or that of held-out records. Seeds are fixed. Both are in docs/explanations/noise.md. Ten minutes on one
-core.
+The first table, of LDP-ASGD, has the least number from which on all of 12 draws were better than the constant, at this
+and at every larger number of `GRID`. The second counts the models of the tables of `benchmarks.ordinary` that beat the
+constant, by how many times `least_records` they learned from; from it follows `doubts.LIKELY`. The measure is the
+expected loss under the true model, or that of held-out records. Seeds are fixed. Both are in
+docs/explanations/noise.md. Ten minutes on one core.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from benchmarks.learning import learner
+from benchmarks.ordinary import TABLES, TRUSTS, constant, learned, predicted
 from benchmarks.shared.flights import Flights
 from benchmarks.shared.pages import NOISE, command, short, table
-from benchmarks.shared.real_data import JOBS as REAL_JOBS
-from benchmarks.shared.real_data import RealData
 from benchmarks.shared.simulation import Simulation
+from streamdp.errors import TooFewUsersError
+from streamdp.reading.doubts import LIKELY
 
 GRID = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 BUDGETS = ("eps=0.5", "eps=1", "eps=2", "eps=4")
 DRAWS = 12
-RATIOS = (1, 3, 5, 10, 20, 30)
+RATIOS = (0.3, 1.0, 3.0, 10.0)
+PARTS_OF_TABLES = (1 / 64, 1 / 16, 1 / 4, 1.0)
 
 
 def measures(model: Any, X: np.ndarray, y: np.ndarray, measure: Any) -> Iterator[float]:
@@ -62,51 +66,37 @@ def flights(data: Flights, budget: str) -> str:
     return least(np.max(found, axis=0), data.constant())
 
 
-def better(data: Any, make: Any, score: Any, constant: float, sign: int) -> list[str]:
-    """How many draws beat the constant, by ratio; empty where the records do not suffice. `data` returns (X, y)."""
-    counts = np.zeros((DRAWS, len(RATIOS)))
-    for draw in range(DRAWS):
-        model, (X, y), at, needed = make(draw), data(draw), 0, 1.0
-        for place, ratio in enumerate(RATIOS):
-            while at < min(needed, len(X)):
-                end = min(len(X), int(np.ceil(needed)))
-                model.learn_encoded(X[at:end], y[at:end])
-                asked, at = model.n_asked, end
-                needed = asked + ratio * (model.least_records - asked)
-            counts[draw, place] = sign * score(model) > sign * constant if at >= needed else np.nan
-            needed = at + 1.0
-    return ["" if np.isnan(column).any() else f"{column.sum():.0f}" for column in counts.T]
+def models() -> Iterator[tuple[str, float, bool]]:
+    """The trust of a model of each ordinary table, its records over `least_records`, and whether it beats the constant.
+
+    Tables with parts of their records, by all trusts, at three budgets. Too few users of a window are no model.
+    """
+    for name, part in product(TABLES, PARTS_OF_TABLES):
+        case = TABLES[name]
+        data, held = case.drawn(np.random.default_rng([0, 5]), part)
+        if len(np.unique(data.y)) < 2:
+            continue
+        usual = case.score(held, constant(case, data, held))
+        for trust, epsilon in product(TRUSTS, (0.5, 2.0, 8.0)):
+            try:
+                model = learned(trust, case, data, epsilon, 1)
+            except TooFewUsersError:
+                continue
+            asked = getattr(model, "n_asked", 0)
+            ratio = (model.learner.n_informing - asked) / max(model.least_records - asked, 1)
+            yield trust, ratio, case.score(held, predicted(case, model, held)) < usual
 
 
-def by_ratio() -> Iterator[list[str]]:
+def by_ratio() -> list[list[str]]:
     """Rows of the second table."""
-    for loss, d, epsilon, bounds in product(("logistic", "huber"), (5, 20), (1, 4), (None, 3.0)):
-        simulation = Simulation(loss, d)
-
-        def data(draw: int, simulation: Simulation = simulation, bounds: float | None = bounds) -> Any:
-            X, y = simulation.draw(100_000, 700 + draw)
-            return (X if bounds is None else np.clip(X / bounds, -1, 1)), y
-
-        case = (loss, d, f"eps={epsilon}", bounds)
-        cells = better(
-            data,
-            lambda draw, case=case: learner(*case, draw),
-            lambda model, simulation=simulation: simulation.excess(model.theta),
-            simulation.constant,
-            -1,
-        )
-        yield [f"simulation, {loss}, {'plain' if bounds is None else 'private scaling'}", str(d), case[2], *cells]
-    jobs: list[Any] = [(f"flights, {job}", Flights(job)) for job in ("delay", "late")]
-    for (name, found), budget in product([*jobs, *((job, RealData(job)) for job in REAL_JOBS)], ("eps=1", "eps=4")):
-        sign = -1 if (found.target if isinstance(found, Flights) else found.bounds) else 1
-        cells = better(
-            lambda _, found=found: (found.X, found.y),
-            lambda draw, found=found, budget=budget: found.model(budget).clone({"seed": draw}),
-            lambda model, found=found: found.score(model.predict_encoded(found.holdout)),
-            found.constant(),
-            sign,
-        )
-        yield [name, str(found.X.shape[1]), budget, *cells]
+    with threadpool_limits(1):
+        found = [*models()]
+    ends = [*zip((0, *RATIOS), (*RATIOS, math.inf), strict=True), (LIKELY, math.inf)]
+    rows = []
+    for trust in TRUSTS:
+        cells = ([beats for of, ratio, beats in found if of == trust and low <= ratio < high] for low, high in ends)
+        rows.append([trust, *(f"{sum(cell)} of {len(cell)}" for cell in cells)])
+    return rows
 
 
 def least_table() -> str:
@@ -121,7 +111,9 @@ def least_table() -> str:
 
 def ratio_table() -> str:
     """The second table."""
-    return table(["data", "columns", "budget", *(f"{ratio} times" for ratio in RATIOS)], by_ratio())
+    spans = (f"{low:g} to {high:g} times" for low, high in pairwise(RATIOS))
+    head = [f"below {RATIOS[0]:g} times", *spans, f"from {RATIOS[-1]:g} times on", f"from {LIKELY:g} times on"]
+    return table(["trust", *head], by_ratio())
 
 
 PARTS: dict[str, Callable[[], str]] = {"constant": least_table, "ratio": ratio_table}

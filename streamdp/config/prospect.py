@@ -23,7 +23,7 @@ from streamdp.optim.steps import EACH, rarity
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
-from streamdp.reading.doubts import LIKELY, Outlook, outlook, rounded
+from streamdp.reading.doubts import Outlook, outlook, rounded
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
@@ -85,9 +85,8 @@ def planned(
 
     The arguments `loss`, `budget`, `records` and `mechanism` are as for `planner.plan_error`; `columns` has no
     intercept, and `shares` are those of the classes, if they are known: I_0 grows as one of them becomes rare, as it
-    does while a model learns. I_0 is the information below which a model knows little (see `optim.steps`). With
-    `doubts.LIKELY` times as much nearly all draws are better (docs/explanations/noise.md). Where the columns explain
-    little of the target, it takes more. `doubts.outlook` decides for models that have learned, too.
+    does while a model learns. I_0 is the information below which a model knows little (see `optim.steps`). Where the
+    columns explain little of the target, it takes more. `doubts.outlook` decides for models that have learned, too.
 
     Raises what `plan_error` raises.
     """
@@ -136,8 +135,7 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
         if isinstance(learner, Windows):
             learn -= 0.0 if job.validation is None else job.validation.share or 0.0
             known = learner.informing(records, math.ceil(records / learner.plan.window))
-        times = learner.batch_steps.likely if isinstance(learner, Batches) else LIKELY
-        found, enough = outlook(learn * known, least * _rare(shares), likely=times)
+        found, enough = outlook(learn * known, least * _rare(shares))
         likely, held_out, decides = rounded(enough / learn), estimator.held_out, None
         if held_out is not None and job.validation is not None and job.validation.share is not None:
             asked = job.validation.share if held_out.takes_records else 1.0

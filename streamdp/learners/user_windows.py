@@ -47,6 +47,7 @@ from streamdp.windows.newton import NewtonSteps
 from streamdp.windows.records import WindowRecords, WindowUsers, records_from
 from streamdp.windows.task import Method, Task
 
+_VAGUE = 30  # times the least users of a planned method: a proof bounds the excess loss on a domain, of radius 5
 _PLANNED = "private-range"  # where Newton's steps are not possible
 
 
@@ -400,8 +401,8 @@ class Windows(Collector):
     def least_records(self) -> int | None:
         if self.columns is None:
             return None
-        flatness = 1.0 if (steps := self.batch_steps) is None else steps.flatness
-        return math.ceil(self.method.vague * self.least_users * flatness)
+        steps = self.batch_steps
+        return _VAGUE * self.least_users if steps is None else math.ceil(steps.least * steps.flatness)
 
     def informing(self, users: int, windows: int) -> int:
         """From how many of so many `users` in so many `windows` the model follows: of one window, or of all."""

@@ -6,13 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.reading import change
-from streamdp.reading.doubts import LIKELY
 
 Place = tuple[int, int, int]
 """A batch: (epoch, phase, step) of a plan, or (0, 0, records before it) without a plan."""
@@ -39,9 +38,6 @@ class Probes:
 
 class BatchSteps(ABC):
     """Steps with the noisy sums of batches."""
-
-    likely: ClassVar[float] = LIKELY
-    """With so many times the `least` records, a model is likely to be better than a constant."""
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -106,8 +106,6 @@ class Newton(Growing):
     `replans` the sizes of batches begin anew at a change, unless devices know them from the job alone. `own` are
     the columns of what a group has of its own.
     """
-
-    likely: ClassVar[float] = 3.0
 
     def __init__(
         self,

@@ -71,12 +71,12 @@ class Planned(BatchSteps):
 
     @cached_property
     def least(self) -> int | None:
-        """See `BatchSteps.least`: with so many or half, the bound of the plan is a tenth of that of no learning.
+        """See `BatchSteps.least`: with so many or half, the bound of the plan is a thirtieth of that of none.
 
         It holds on a whole domain, whose radius is 5 by default; the slopes of scaled columns are hardly longer than
         1/2.
         """
-        enough = 0.1 * self.problem.bound * self.problem.distance
+        enough = self.problem.bound / 30 * self.problem.distance
         tried = (2**k for k in range(4, 40))
         return next((n for n in tried if plan(self.problem, n, self._fixed)[-1].excess < enough), None)
 

@@ -1,8 +1,8 @@
 """Reasons to doubt a model, from what it released and public numbers only: few records, wide bounds, a border.
 
-Newton's steps know which part of what columns say their noise hides. For others, `least_records` is the number of
-records that answered about scale, and of as many gradients as hold the information I_0 of `optim.steps`, below which a
-model knows little. The counts of draws that beat a constant, by multiples of I_0, are in docs/explanations/noise.md.
+Newton's steps know which part of what columns say their noise hides. Before they do, and for others, `least_records`
+tells: below it noise is larger than what columns say. In batches and windows it is N_0 of docs/proofs/curvature.md, in
+reports the number that answered about scale and of as many gradients as hold the information I_0 of `optim.steps`.
 What an operator's counts add: `streamdp.serving.doubts`.
 
 All is post-processing of what the learner's page in docs/proofs says is released, so nothing is spent.
@@ -14,8 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-LIKELY = 10.0
-"""With so many times I_0 a model is likely to be better than a constant."""
+LIKELY = 3.0
+"""With so many times `least_records` a model is likely to be better than a constant, whatever the trust: of the models
+of `python -m benchmarks.least_records` more than nine in ten are."""
 Outlook = Literal["likely", "possible", "unlikely"]
 ON_BORDER = "the coefficients lie on the border of their domain: a larger domain may hold better ones"
 _CLEAR, _HIDDEN = 0.5, 0.1
@@ -26,12 +27,12 @@ BINS = 1024
 _LOOSE, _RESOLVED = 16.0, 50.0  # `LDP*` resolves spreads down to 1/64 of half the width
 
 
-def outlook(records: float, least: float, asked: int = 0, likely: float = LIKELY) -> tuple[Outlook, float]:
+def outlook(records: float, least: float, asked: int = 0) -> tuple[Outlook, float]:
     """Return whether a model of so many `records` is likely to beat a constant, and from how many on that is likely.
 
     `least` are `least_records`, of which `asked` answered about scale.
     """
-    enough = asked + likely * (least - asked)
+    enough = asked + LIKELY * (least - asked)
     return "likely" if records >= enough else "possible" if records >= least else "unlikely", enough
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from streamdp.errors import ConfigError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton, Round
 from streamdp.privacy.entropy import Rng
-from streamdp.privacy.guarantees import GaussianDP
+from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
 from streamdp.reading import change
 from streamdp.windows.task import Method, Task, Users, WindowResult, too_few
@@ -79,7 +80,6 @@ class NewtonSteps(Method):
     name: ClassVar[str] = "newton"
     sums_only: ClassVar[bool] = True
     free: ClassVar[bool] = True
-    vague: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         check_whole("rounds", self.rounds, 1, _MOST_ROUNDS)
@@ -97,7 +97,7 @@ class NewtonSteps(Method):
         needed = self.least_users(task)
         if task.users < needed:
             raise too_few(self.name, task, needed)
-        curvature, whole, look = _curvature(task), GaussianDP.from_approx(task.budget).mu, None
+        curvature, whole, look = _curvature(task), _mu(task.budget), None
         if self.follow:
             deviation = float(_noise_of_parts(task, whole).rows(_PARTS * task.d)[0, 0])
             visible = 4 * _PARTS * change.least_sum(task.d) * (deviation / (_MOVED * task.bound * task.users)) ** 2
@@ -115,7 +115,7 @@ class NewtonSteps(Method):
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
-        deviation = _deviation(task, GaussianDP.from_approx(task.budget).mu)
+        deviation = _deviation(task, _mu(task.budget))
         return max(1, math.ceil(deviation * math.sqrt(task.d) / (_LOUDEST * _curvature(task).bound)))
 
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
@@ -162,7 +162,8 @@ class NewtonSteps(Method):
         return (part + (_PARTS - part > 2)) / _PARTS  # the change is within a part next to the division
 
     def steps(self, task: Task, state: np.ndarray) -> Newton:
-        steps = Newton(_curvature(task), state[: task.d], np.copy, 0.0, follow=self.follow, own=task.own)
+        deviation = _deviation(task, _mu(task.budget))
+        steps = Newton(_curvature(task), state[: task.d], np.copy, deviation, follow=self.follow, own=task.own)
         steps.state, steps.records = steps.state.of(state), task.users
         return steps
 
@@ -186,6 +187,11 @@ class NewtonSteps(Method):
         whole = Newton(_curvature(task), average, project, 0.0, follow=self.follow, own=task.own)
         whole.merge([self.steps(task, state) for state in states], average)
         return replace(whole.state, point=average).numbers()
+
+
+@lru_cache(maxsize=16)
+def _mu(budget: ApproxDP) -> float:
+    return GaussianDP.from_approx(budget).mu
 
 
 def _curvature(task: Task) -> Curvature:

@@ -127,12 +127,6 @@ class Method(Protocol):
     sums_only: ClassVar[bool] = False
     """Whether a run asks for sums over all users only, so that users may be on several machines."""
 
-    vague: ClassVar[float] = 10.0
-    """With how many times its least users a window tells little: here a proof bounds the excess loss on a whole domain.
-
-    The default one has a radius of 5, and the slopes of scaled columns hardly have a length of more than 1/2.
-    """
-
     free: ClassVar[bool] = False
     """Whether theta may be any vector, in any units of the columns: without a domain it needs none."""
 
