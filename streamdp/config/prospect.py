@@ -97,7 +97,7 @@ def planned(
     d = loss.size(columns + 1)
     made: Any = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
-    found, enough = outlook(records, EACH * d * _rare(shares) ** 1.5 / float(rows[0, samplers.INFORMATION]))
+    found, enough = outlook(records, EACH * d * _rare(shares) ** 2 / float(rows[0, samplers.INFORMATION]))
     return Prospect(records, columns, error, found, rounded(enough))
 
 

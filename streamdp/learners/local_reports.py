@@ -333,7 +333,7 @@ class LocalReports(Learner):
         each = total / max(gradients, 1) if total else float(self.default_rows[0, samplers.INFORMATION])
         later = 1 - float(arrays.units.table[-1, k.SINCE] / arrays.spec[loops.OFFSET])
         if problem.outputs > 1 and problem.intercept:
-            later = rarity(problem.blocks(self.average_in_units(), self.p)[:, -1]) ** 1.5
+            later = rarity(problem.blocks(self.average_in_units(), self.p)[:, -1]) ** 2
         return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * later / each)
 
     @property

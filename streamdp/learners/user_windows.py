@@ -382,7 +382,7 @@ class Windows(Collector):
         """As `Batches.answer`, from one window on."""
         if (steps := self.batch_steps) is None:
             raise NotAvailableError(f'interval: method="{self.method.name}" has none')
-        found = steps.answer(WINDOWS)
+        found = steps.answer(WINDOWS, self.method.spread(self._task(1), self._state[: self._kept]))
         return None if found is None else found.through(self.units.outward)
 
     @property
@@ -395,7 +395,8 @@ class Windows(Collector):
     def keep_latest(self, share: float) -> None:
         if (steps := self.batch_steps) is not None:
             steps.keep_latest(share)
-            self._state = np.append(steps.state.numbers(), self._state[self._kept :])
+            numbers = steps.state.numbers()
+            self._state = np.append(numbers, self._state[len(numbers) :])
 
     @property
     def least_records(self) -> int | None:

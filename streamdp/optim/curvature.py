@@ -94,6 +94,13 @@ class Curvature:
         return self.factor**2 * (2 * self.columns + scale)
 
     @property
+    def squares(self) -> tuple[float, ...]:
+        """The largest norms of g g', g being the gradient without the scale, and of M with Huber's; none of classes."""
+        if self.outputs > 1 or (isinstance(self.loss, Huber) and self.loss.grows):
+            return ()
+        return (2 * self._square, *([math.sqrt(2 * self.columns)] * isinstance(self.loss, Huber)))
+
+    @property
     def variance(self) -> float:
         """V, about the largest variance of a gradient: a quarter of the squared diameter of their set."""
         return 2 * self._square

@@ -22,6 +22,17 @@ def accumulate_averages(
     cells: float,
     total: np.ndarray,
 ) -> None: ...
+def accumulate_squares(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    starts: np.ndarray,
+    squared: float,
+    curved: float,
+    cells: float,
+    total: np.ndarray,
+) -> None: ...
 def accumulate(
     spec: np.ndarray,
     theta: np.ndarray,

@@ -229,6 +229,57 @@ def accumulate_averages(
     wipe(row, p + 2 * size + 2)
 
 
+def accumulate_squares(
+    spec, theta, X, y, cnp.ndarray starts not None, double squared, double curved, double cells, cnp.ndarray total not None
+):
+    """Add to a sum the square g g' of the average gradient of each user, times `squared`.
+
+    For Huber's loss there follows the average of w x x' where the residual is not clipped, times `curved`: the Hessian
+    times the scale. The other arguments are those of `accumulate_averages`, at a theta of one output. Of matrices
+    (q, q) there are the upper triangles, as in `joint_of`: q is the number of columns, and the scale is left out.
+    """
+    cdef Records records
+    records_of(spec, theta, X, y, &records)
+    cdef int64_t* out = whole_numbers(total)
+    cdef int64_t* first = whole_numbers(starts)
+    cdef Py_ssize_t p = records.at.p, q = p + <Py_ssize_t> records.at.spec[INTERCEPT], half = q * (q + 1) // 2
+    cdef bint huber = records.at.spec[LOSS] == HUBER
+    cdef Py_ssize_t d = q + huber, size = d + half + huber, users = len(starts) - 1, u, i, j, k, place
+    cdef Py_ssize_t length = half * (1 + huber)
+    cdef double left
+    if records.at.spec[LOSS] == SOFTMAX or len(total) != length:
+        raise TypeError("expected one output, and room for the triangles")
+    check_room(&records.at, 1.0, size)
+    cdef double* row = scratch(p + size + 1 + q + length)
+    cdef double* room = row + p
+    cdef double* mean = room + size + 1
+    cdef double* both = mean + q
+    with nogil:
+        for u in range(users):
+            for j in range(q + length):
+                mean[j] = 0.0
+            for i in range(first[u], first[u + 1]):
+                vector_of(&records, i, 1.0, row, room, size)
+                for j in range(q):
+                    mean[j] += room[j]
+                if huber and room[size - 1] > 0.0:
+                    for j in range(half):
+                        both[half + j] += room[d + j]
+            left = 1.0 / (first[u + 1] - first[u])
+            for j in range(q):
+                mean[j] *= left
+            for j in range(half, length):
+                both[j] *= left * curved
+            place = 0
+            for j in range(q):
+                both[place] = squared * mean[j] * mean[j]
+                for k in range(j + 1, q):
+                    both[place + k - j] = squared * sqrt(2.0) * mean[j] * mean[k]
+                place += q - j
+            add_cells(out, both, cells, length)
+    wipe(row, p + size + 1 + q + length)
+
+
 cdef void _add_vector(
     const Records* records, Py_ssize_t i, double factor, double cells, int64_t* out, Py_ssize_t size, double* row
 ) noexcept nogil:

@@ -34,7 +34,7 @@ from streamdp.optim.newton_state import State, bend_of, slope_of
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
-from streamdp.reading.batch_intervals import BATCHES, StepEstimates, steps_of
+from streamdp.reading.batch_intervals import BATCHES, Spread, StepEstimates, steps_of
 from streamdp.scaling.batch_search import BatchSearch
 from streamdp.scaling.column_units import LEAST, START, narrowed
 from streamdp.scaling.units import Units, ranges_of
@@ -186,8 +186,10 @@ class Newton(Growing):
     def last_change(self) -> int | None:
         return int(self.state.noticed) or None
 
-    def answer(self, least: int = BATCHES) -> StepEstimates | None:
+    def answer(self, least: int = BATCHES, spread: Spread | None = None) -> StepEstimates | None:
         """The answer (d,) without shrinkage, with its covariance; None if there are fewer than the `least` blocks.
+
+        `spread`: as for `steps_of`, for a scale of 1.
 
         None also if blocks of several learners were added up; NaN: that of the scale is not known. The Hessian that
         vectors have is above Huber's in the linear part of the loss, by a factor that is known for normal residuals.
@@ -208,7 +210,9 @@ class Newton(Growing):
             else:
                 sigma, uneven = self._unit(state, point) ** 2 / sigma, UNEVEN
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q * state.variance)
-        found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least, uneven)
+        if spread is not None and spread.hessian is not None:
+            spread = spread._replace(hessian=spread.hessian / sigma, of_hessian=spread.of_hessian / sigma**2)
+        found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least, uneven, spread)
         if found is None:
             return None
         answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)
@@ -259,8 +263,8 @@ class Newton(Growing):
 
     @property
     def least(self) -> int:
-        """See `BatchSteps.least`: N_0, and for several classes a part of it: each has a signal of its own."""
-        return math.ceil(self.noise / self.curvature.variance / self.curvature.outputs)
+        """See `BatchSteps.least`: N_0, of several classes a part, each has its own signal, and ten for each column."""
+        return math.ceil(self.noise / self.curvature.variance / self.curvature.outputs + 10 * self.curvature.columns)
 
     @property
     def flatness(self) -> float:

@@ -40,6 +40,15 @@ def bend_of(c: Any) -> Any:
     return slope_of(c) + c * scipy.special.exp1(c**2 / 2) / math.sqrt(2 * math.pi)
 
 
+def full(numbers: np.ndarray, q: int) -> np.ndarray:
+    """The matrix (q, q) whose svec comes first in these numbers. The inverse of `upper`."""
+    found = np.zeros((q, q))
+    found[np.triu_indices(q)] = numbers[: q * (q + 1) // 2]
+    found = (found + found.T) / math.sqrt(2)
+    found[np.diag_indices(q)] /= math.sqrt(2)
+    return found
+
+
 @dataclass(frozen=True)
 class State:
     """The answer, the averages, and what is known of changes of the stream, of units and of the target.
@@ -110,11 +119,7 @@ class State:
 
     def hessian(self, q: int) -> np.ndarray:
         """A (q, q)."""
-        found = np.zeros((q, q))
-        found[np.triu_indices(q)] = self.curved[: q * (q + 1) // 2]
-        found = (found + found.T) / math.sqrt(2)
-        found[np.diag_indices(q)] /= math.sqrt(2)
-        return found
+        return full(self.curved, q)
 
     def in_units(self, units: np.ndarray, heavy: float, curvature: Curvature) -> Self:
         """The state in other units of columns (3, p), in which the mean weight w is at most `heavy`.

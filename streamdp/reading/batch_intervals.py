@@ -10,6 +10,7 @@ is measured: docs/proofs/intervals.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,7 +22,20 @@ from streamdp.reading import change
 BATCHES, WINDOWS = 4, 1
 """The fewest blocks of batches, of which the first are far from the answer, and of windows, which have rounds."""
 _CLEAR, _CLEAR_IN_BATCHES = 3.0, 5.0  # the least eigenvalue of A over the largest of its noise
+_BENT = 0.3  # by which share A may be wrong beside the Hessian
 _PRIOR, _LEAST_PHI = 0.5, 0.25  # of the expected phi: its deviation before any block, and the least
+
+
+class Spread(NamedTuple):
+    """Released means over people of g g' (q, q), g being the gradient of one, and of the Hessian (q, q); None: A is it.
+
+    `of_gradients` and `of_hessian` are the variances by noise of an entry.
+    """
+
+    gradients: np.ndarray
+    of_gradients: float
+    hessian: np.ndarray | None = None
+    of_hessian: float = 0.0
 
 
 class StepEstimates(NamedTuple):
@@ -48,14 +62,23 @@ class StepEstimates(NamedTuple):
 
 
 def steps_of(
-    blocks: np.ndarray, hessian: np.ndarray, floor: float, expected: float, least: int = BATCHES, uneven: float = 1.0
+    blocks: np.ndarray,
+    hessian: np.ndarray,
+    floor: float,
+    expected: float,
+    least: int = BATCHES,
+    uneven: float = 1.0,
+    released: Spread | None = None,
 ) -> StepEstimates | None:
     """Return the answer with its covariance; None if intervals would not hold.
 
     `blocks` are those of `change`, of q parameters. `hessian` (q, q) is A, `floor` the size of the eigenvalues of its
     noise, `expected` a usual phi, and `least` the fewest blocks. In no direction is the spread of gradients more than
-    `uneven` times that of all together, whatever the spread of residuals depends on.
+    `uneven` times that of all together, whatever the spread of residuals depends on. If the spread was `released`,
+    nothing is expected.
     """
+    if released is not None:
+        hessian, floor = _together(hessian, floor, released)
     q, end, in_batches = len(hessian), change.used(blocks), least > WINDOWS
     values = np.linalg.eigvalsh(hessian)
     if end < least or values[0] < (_CLEAR_IN_BATCHES if in_batches else _CLEAR) * floor or values[0] <= 0:
@@ -86,6 +109,35 @@ def steps_of(
     n += floor**2 / (2 * q) * float(np.sum((middle - answer) ** 2))  # what the noise of A adds
     if in_batches:
         inverse = np.linalg.inv(hessian - floor * np.eye(q))  # the least A that its noise allows
+    if released is not None:
+        return _sandwich(answer, inverse, s, n, released)
     covariance = uneven * phi * s * inverse + n * inverse @ inverse
     freedom = 2 * ((phi * s + n * trace) / s) ** 2 / error
     return StepEstimates(answer, covariance, np.full(q, freedom))
+
+
+def _together(hessian: np.ndarray, floor: float, released: Spread) -> tuple[np.ndarray, float]:
+    """The Hessian (q, q) by A and by what was released, and the size of the eigenvalues of its noise.
+
+    A has little noise, but its eigenvalues may be wrong by the share `_BENT`, if the spread of residuals depends on x.
+    """
+    if released.hessian is None:
+        return hessian, floor
+    q = len(hessian)
+    wrong = (_BENT * float(np.trace(hessian)) / q) ** 2 / (2 * q)
+    part = wrong / max(wrong + released.of_hessian, 1e-300)
+    size = math.hypot((1 - part) * floor, part * math.sqrt(2 * q * released.of_hessian))
+    return part * released.hessian + (1 - part) * hessian, size
+
+
+def _sandwich(answer: np.ndarray, inverse: np.ndarray, s: float, n: float, released: Spread) -> StepEstimates:
+    """The answer with the covariance that follows from a spread which was released, and from the noise.
+
+    `inverse` (q, q) is that of the Hessian, s and n are those of the module.
+    """
+    values, vectors = np.linalg.eigh(released.gradients)
+    middle = (vectors * np.maximum(values, 0.0)) @ vectors.T  # below 0 is noise
+    lengths = np.sum(inverse**2, axis=0)
+    covariance = s * inverse @ middle @ inverse + n * inverse @ inverse
+    doubt = s * math.sqrt(released.of_gradients) * lengths  # the deviation of a variance
+    return StepEstimates(answer, covariance, 2 * (np.diagonal(covariance) / np.maximum(doubt, 1e-300)) ** 2)

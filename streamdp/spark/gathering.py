@@ -245,6 +245,10 @@ class ClusterUsers:
         """As `windows.task.Users.curvatures`."""
         return self._sum("curvatures", curvature, theta, grid)
 
+    def squares(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
+        """As `windows.task.Users.squares`."""
+        return self._sum("squares", curvature, theta, grid)
+
     def parts(self, theta: np.ndarray, count: int, grid: float) -> None:
         """As `windows.task.Users.parts`: executors hold their users in no order of the stream."""
 

@@ -23,15 +23,18 @@ import numpy as np
 from streamdp.errors import ConfigError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton, Round
+from streamdp.optim.newton_state import full
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
 from streamdp.reading import change
+from streamdp.reading.batch_intervals import Spread
 from streamdp.windows.task import Method, Task, Users, WindowResult, too_few
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024
 _PARTS, _LOOK, _CHEAP = 16, 1 / 16, 1 / 64  # of a window; the most and least of its mu^2 to look for a change in them
+_SPREAD = 1 / 64  # of mu^2, for the spread of gradients
 _MOVED = 1 / 16  # the least move of the mean gradient of the last quarter to show, over the bound
 _HIDDEN = 1 / 2  # of mu^2: if that is needed to show it, it is not looked for
 _SURE = 16  # a change is detected with so many times the users whose noise is their own spread
@@ -43,7 +46,8 @@ class NewtonPlan:
 
     Each round has a share of mu^2. `variance` is that of a mean gradient times n without noise, and `deviation` the
     standard deviation of the noise of a sum that has the budget of all rounds. `look` is the noise by which a change
-    within the window is looked for, None: it is not; and `least` are the fewest users to learn from after one.
+    within the window is looked for, None: it is not; and `least` are the fewest users to learn from after one. `spread`
+    is the noise on `Users.squares`, None: there are several outputs, and no intervals.
     """
 
     curvature: Curvature
@@ -55,6 +59,7 @@ class NewtonPlan:
     own: tuple[int, ...]
     least: int
     look: Gaussian | None
+    spread: Gaussian | None
 
     def information(self, users: int) -> float:
         """What the window counts as with so many users: the inverse variance of their mean gradient."""
@@ -87,7 +92,7 @@ class NewtonSteps(Method):
             raise ConfigError(f"growth: expected from 1 to 10, got {self.growth!r}")
 
     def memory(self, task: Task) -> int:
-        return Newton.size(_curvature(task)) - task.d
+        return Newton.size(_curvature(task)) - task.d + _kept(_curvature(task))
 
     def plan(self, task: Task) -> NewtonPlan:
         """As `Method.plan`.
@@ -97,7 +102,9 @@ class NewtonSteps(Method):
         needed = self.least_users(task)
         if task.users < needed:
             raise too_few(self.name, task, needed)
-        curvature, whole, look = _curvature(task), _mu(task.budget), None
+        curvature, whole, look, spread = _curvature(task), _mu(task.budget), None, None
+        if _kept(curvature):
+            spread, whole = _noise_of_squares(task, whole * math.sqrt(_SPREAD)), whole * math.sqrt(1 - _SPREAD)
         if self.follow:
             deviation = float(_noise_of_parts(task, whole).rows(_PARTS * task.d)[0, 0])
             visible = 4 * _PARTS * change.least_sum(task.d) * (deviation / (_MOVED * task.bound * task.users)) ** 2
@@ -109,9 +116,8 @@ class NewtonSteps(Method):
         # The shares sum to 1 up to rounding, which costs less than the factor.
         noises = tuple(_noise(task, whole * math.sqrt(share) * (1 - 1e-12), task.users) for share in shares)
         variance = min(curvature.variance, task.spread**2)
-        return NewtonPlan(
-            curvature, task.users, shares, noises, variance, _deviation(task, whole), task.own, needed, look
-        )
+        deviation = _deviation(task, whole)
+        return NewtonPlan(curvature, task.users, shares, noises, variance, deviation, task.own, needed, look, spread)
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
@@ -141,7 +147,23 @@ class NewtonSteps(Method):
             steps.learn(rounds[len(rounds) // 2 :], n, spent * plan.information(n))
         if self.follow:
             steps.follow(_SURE)
-        return WindowResult(steps.state.numbers(), len(plan.shares) * plan.users, since=since)
+        numbers = steps.state.numbers()
+        before = start[len(numbers) :] * (steps.renewals == first.renewals and not since)
+        if plan.spread is not None:
+            before = before + self._squares(plan.curvature, plan.spread, users, steps.middle, rng, n)
+        return WindowResult(np.append(numbers, before), len(plan.shares) * plan.users, since=since)
+
+    def _squares(
+        self, curvature: Curvature, noise: Gaussian, users: Users, theta: np.ndarray, rng: Rng, n: int
+    ) -> np.ndarray:
+        """The noisy sum of `Users.squares`, n, and the variance of the noise of a coordinate."""
+        deviation, grid = noise.rows(_kept(curvature) - 2)[0, :2].tolist()
+        total = users.squares(curvature, theta, grid)
+        try:
+            noisy = noise.randomize(total, rng)
+        finally:
+            total[:] = 0.0
+        return np.append(noisy, [n, deviation**2])
 
     def _change(self, plan: NewtonPlan, noise: Gaussian, users: Users, steps: Newton, rng: Rng) -> float:
         """The place of a change within the window, after which users enough follow; 0 if there is none."""
@@ -167,15 +189,31 @@ class NewtonSteps(Method):
         steps.state, steps.records = steps.state.of(state), task.users
         return steps
 
+    def spread(self, task: Task, state: np.ndarray) -> Spread | None:
+        """As `Method.spread`, for a scale of 1."""
+        curvature = _curvature(task)
+        if not (size := _kept(curvature)) or not (n := float(state[-2])):
+            return None
+        q, bounds = curvature.columns, curvature.squares
+        parts = np.split(state[-size:-2], len(bounds))
+        found = [
+            (full(part * bound / n, q), float(state[-1]) * (bound / n) ** 2)
+            for part, bound in zip(parts, bounds, strict=True)
+        ]
+        return Spread(*(number for pair in found for number in pair))
+
     def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """As `Method.in_other_units`; how many changes were noticed stays known."""
         steps = self.steps(task, state)
         steps.state = replace(steps.state, point=theta)
         steps.begin_anew()
-        return steps.state.numbers()
+        return np.append(steps.state.numbers(), np.zeros(_kept(steps.curvature)))
 
     def check(self, task: Task, state: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
-        self.steps(task, state).state.check(_curvature(task), check)
+        steps = self.steps(task, state)
+        steps.state.check(steps.curvature, check)
+        if np.any(state[len(steps.state.numbers()) :][-2:] < 0):
+            raise ConfigError("state: its sums of squares are out of range")
 
     def merge(
         self, task: Task, states: Sequence[np.ndarray], average: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
@@ -186,7 +224,8 @@ class NewtonSteps(Method):
         """
         whole = Newton(_curvature(task), average, project, 0.0, follow=self.follow, own=task.own)
         whole.merge([self.steps(task, state) for state in states], average)
-        return replace(whole.state, point=average).numbers()
+        numbers = replace(whole.state, point=average).numbers()
+        return np.append(numbers, np.sum([state[len(numbers) :] for state in states], axis=0))
 
 
 @lru_cache(maxsize=16)
@@ -208,6 +247,18 @@ def _noise(task: Task, mu: float, users: int) -> Gaussian:
     sensitivity = curvature.sensitivity * (1 + task.items * 2.0**-52)
     most = (curvature.bound + curvature.sensitivity) * users  # the second term is more than rounding to the grid adds
     return Gaussian(GaussianDP(mu), most, sensitivity)
+
+
+def _kept(curvature: Curvature) -> int:
+    """How many numbers of `_squares` are kept."""
+    parts = len(curvature.squares)
+    return parts * curvature.columns * (curvature.columns + 1) // 2 + 2 * (parts > 0)
+
+
+def _noise_of_squares(task: Task, mu: float) -> Gaussian:
+    """The noise on `Users.squares`: each part of a user is at most 1 long, and those of two at most sqrt2 apart."""
+    apart = math.sqrt(2 * len(_curvature(task).squares))
+    return Gaussian(GaussianDP(mu), (1 + apart) * task.users, apart * (1 + 2 * task.items * 2.0**-52))
 
 
 def _noise_of_parts(task: Task, mu: float) -> Gaussian:

@@ -65,13 +65,31 @@ class WindowRecords:
         """As `task.Users.curvatures`."""
         from streamdp.optim.curvature_loops import accumulate_averages
 
+        def add(starts: np.ndarray, total: np.ndarray) -> None:
+            accumulate_averages(curvature.factor, self._spec, theta, self._X, self._y, starts, 1 / grid, total)
+
+        return self._added(add, curvature.size, grid)
+
+    def squares(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
+        """As `task.Users.squares`."""
+        from streamdp.optim.curvature_loops import accumulate_squares
+
+        bounds = curvature.squares
+        factors = 1 / bounds[0], 1 / bounds[-1]
+
+        def add(starts: np.ndarray, total: np.ndarray) -> None:
+            accumulate_squares(self._spec, theta, self._X, self._y, starts, *factors, 1 / grid, total)
+
+        return self._added(add, len(bounds) * curvature.columns * (curvature.columns + 1) // 2, grid)
+
+    def _added(self, add_users: Callable[[np.ndarray, np.ndarray], None], size: int, grid: float) -> np.ndarray:
+        """The sum (size,) over all users: `add_users` adds those of some starts to a part, in units of the grid."""
         users = len(self._starts) - 1
         threads = max(1, min(processors(), users // CHUNK))
-        ends, total = np.arange(threads + 1) * users // threads, np.zeros((threads, curvature.size), dtype=np.int64)
+        ends, total = np.arange(threads + 1) * users // threads, np.zeros((threads, size), dtype=np.int64)
 
         def add(part: int) -> None:
-            starts = self._starts[ends[part] : ends[part + 1] + 1]
-            accumulate_averages(curvature.factor, self._spec, theta, self._X, self._y, starts, 1 / grid, total[part])
+            add_users(self._starts[ends[part] : ends[part + 1] + 1], total[part])
 
         try:
             if threads == 1:

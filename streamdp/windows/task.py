@@ -17,6 +17,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP
+from streamdp.reading.batch_intervals import Spread
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,14 @@ class Users(Protocol):
         use.
         """
 
+    def squares(self, curvature: Curvature, theta: np.ndarray, grid: float) -> np.ndarray:
+        """The sum over all users of svec g g', and for Huber's loss of svec H, at theta (d,), over `curvature.squares`.
+
+        g (q,) is a user's average gradient without the scale, and H (q, q) the average Hessian times the scale. Each
+        number of a user is rounded to multiples of the grid, a power of two. The sum is not private: overwrite it after
+        use.
+        """
+
     def parts(self, theta: np.ndarray, count: int, grid: float) -> tuple[np.ndarray, np.ndarray] | None:
         """The sums (count, d) at theta (d,) of so many parts of the window; None if its records are in no order.
 
@@ -145,6 +154,10 @@ class Method(Protocol):
 
     def steps(self, task: Task, state: np.ndarray) -> Newton | None:
         """The steps by the state of the last run, after windows with `task.users` users; None: there are none."""
+        return None
+
+    def spread(self, task: Task, state: np.ndarray) -> Spread | None:
+        """What the state of the last run says of the spread of users' gradients; None: nothing."""
         return None
 
     def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:

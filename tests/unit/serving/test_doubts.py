@@ -50,12 +50,12 @@ def test_a_share_of_dropped_rows_above_a_twentieth_is_told() -> None:
 
 
 def test_theta_on_its_border_and_weights_without_an_interval_are_told() -> None:
-    X = np.full((3000, 1), 2.0)
+    X = np.full((4000, 1), 2.0)
     pan = PanPrivateClassifier(features=["a"], mechanism="none", method="ac-sa", domain=L2Ball(0.01))
-    pan.learn_encoded(X, np.ones(3000))
+    pan.learn_encoded(X, np.ones(4000))
     pan.close_batch()
     assert pan.on_border
-    assert doubts(pan, Counts(3000, 0, 0)) == [
+    assert doubts(pan, Counts(4000, 0, 0)) == [
         "the coefficients lie on the border of their domain: a larger domain may hold better ones"
     ]
     model = LDPASGDClassifier(features=["a"])
@@ -196,9 +196,9 @@ def test_records_that_answered_about_scale_count_once() -> None:
     """Three times I_0 are three times as many gradients; the bits are not needed three times."""
     rng = np.random.default_rng(1)
     model = LDPASGDRegressor(features={"a": (-1, 1)}, target=(-1, 1), budget="eps=1", seed=1)
-    model.learn_encoded(rng.uniform(-1, 1, (2000, 1)), rng.uniform(-1, 1, 2000))
+    model.learn_encoded(rng.uniform(-1, 1, (700, 1)), rng.uniform(-1, 1, 700))
     assert model.least_records is not None
-    assert 0 < model.n_asked < 2000
+    assert 0 < model.n_asked < 700
     enough = model.n_asked + 3 * (model.least_records - model.n_asked)
     assert f"from about {float(f'{enough:.1e}'):,.0f} records on" in str(too_few(model))
 
