@@ -43,7 +43,7 @@ from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.hints import WEIGHT
 from streamdp.estimators.parameters import documented
-from streamdp.learners.cells import All, Bins, Block, Cells, Crossed, Index, Levels, Thirds, Values
+from streamdp.learners.cells import All, Bins, Block, Cells, Crossed, Index, Levels, Thirds, Values, cells_around
 from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, Part
 from streamdp.learners.held import HeldSums, HeldTexts, PanPure
@@ -234,9 +234,9 @@ class _Reader:
         if self._pure and not self._held:
             raise BudgetError(f"{name!r}: a quantile of batches needs a delta, such as eps=1,delta=1e-6")
         if self._pure:
-            return Ranks(groups, first, levels), levels, place
+            return Ranks(groups, first, levels, -place[0] / place[1]), levels, place
         count = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
-        bins = Bins(first, tuple(np.linspace(-1, 1, count + 1).tolist()))
+        bins = Bins(first, tuple(cells_around(-place[0] / place[1], count).tolist()))
         return Cells(groups, bins, ordered=True), levels, place
 
 
@@ -696,11 +696,14 @@ class Statistics(Estimator):
             estimated = self._estimated(replace(one, kind="mean"), z, learner).tolist()
         declared = self._features.declarations[one.of]
         doubts: list[str | None] = []
-        bins = one.block.bins.count if isinstance(one.block, Cells) else BINS
+        widths = (2 / BINS, 2 / BINS)
+        if one.kind == "quantile" and not isinstance(learner, Drawn):
+            edges = one.block.edges if isinstance(one.block, Ranks) else one.block.bins.edges
+            widths = edges[1] - edges[0], edges[-1] - edges[-2]
         bounds = np.array(declared.values, dtype=float)
         turned = column_of(declared.pieces[0], bounds[0]) > 0  # by a power below 0
         for numbers, q in zip(estimated, levels * len(one.groups), strict=True):
-            if (side := at_bound(numbers, one.place, None if q is None else bins)) is None:
+            if (side := at_bound(numbers, one.place, None if q is None else widths)) is None:
                 doubts.append(None)
                 continue
             above = bool((side > 0) != turned)

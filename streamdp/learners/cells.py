@@ -25,6 +25,28 @@ Sorter = tuple[int, int, np.ndarray | None]
 """A column, the number of its kinds, and the inner edges of bins; None: see `block_loops.Places`."""
 
 
+_NEAR = 1e-8
+"""A part of the larger bound, which counts as 0 where numbers are told apart by their ratios."""
+
+
+@lru_cache(maxsize=8)
+def cells_around(zero: float, count: int) -> np.ndarray:
+    """The edges (count + 1,) of cells of [-1, 1] for quantiles; at `zero` the number is 0.
+
+    Half of the edges divide the width into equal parts, and half the orders of magnitude: if most numbers are far
+    smaller than the bounds, a cell is still narrow beside a number. They follow from the declared bounds alone.
+    """
+    far = 1 + abs(zero)
+    steps = far * np.geomspace(_NEAR / 64, 1, 1 << 12)
+    places = np.concatenate([np.linspace(-1, 1, (1 << 12) + 1), zero - steps, zero + steps])
+    places = np.unique(np.clip(places, -1, 1))
+    orders = np.sign(places - zero) * np.log1p(np.abs(places - zero) / (far * _NEAR))
+    shares = (places + 1) / 4 + (orders - orders[0]) / (orders[-1] - orders[0]) / 2
+    edges: np.ndarray = np.interp(np.linspace(0, 1, count + 1), shares, places)
+    edges[[0, -1]] = -1, 1
+    return edges
+
+
 class Index:
     """Sorts rows."""
 

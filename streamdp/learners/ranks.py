@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamdp.learners.cells import Index
+from streamdp.learners.cells import Index, cells_around
 from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.reading.estimates import KNOWN
@@ -80,6 +80,8 @@ class Ranks:
     groups: Index
     column: int
     levels: Sequence[float]
+    zero: float = 0.0
+    """The value of the column at which the number is 0."""
 
     @property
     def size(self) -> int:
@@ -88,9 +90,14 @@ class Ranks:
 
     def of(self, X: np.ndarray) -> np.ndarray:
         """The bin (n,) of each row of X (n, p): group by group."""
-        bins = ((X[:, self.column] + 1) * (BINS // 2)).astype(np.int64)
-        found: np.ndarray = self.groups.of(X) * BINS + np.clip(bins, 0, BINS - 1)
+        bins = np.searchsorted(self.edges[1:-1], X[:, self.column], side="right")
+        found: np.ndarray = self.groups.of(X) * BINS + bins
         return found
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Those of the bins (BINS + 1,)."""
+        return cells_around(self.zero, BINS)
 
     def released(self, places: np.ndarray, epsilon: float, rng: FreshRng) -> np.ndarray:
         """What a window releases, (size,), of rows in the bins `places` (n,), for `epsilon`, by words of `rng`.
@@ -116,14 +123,14 @@ class Ranks:
         return found.ravel()
 
     def _quantile(self, counts: np.ndarray, n: float, q: float, epsilon: float, rng: FreshRng) -> np.ndarray:
-        several = self.groups.count > 1
+        several, middles = self.groups.count > 1, (self.edges[1:] + self.edges[:-1]) / 2
         unit = max(q, 1 - q) if several else 1.0
 
         def at(share: float, side: int) -> float:
             steepness = epsilon * share / (4 if several else 2)
             reach = REACH * math.sqrt(n * q * (1 - q) + 2 * (unit / steepness) ** 2)
             chosen = drawn(counts, q, side * min(reach, 2.0**30), unit, steepness, rng)
-            return (2 * chosen + 1) / BINS - 1
+            return float(middles[chosen])
 
         value, low, high = at(VALUE, 0), at((1 - VALUE) / 2, -1), at((1 - VALUE) / 2, 1)
         deviations = max(value - low, 0.0) / REACH, max(high - value, 0.0) / REACH
@@ -134,5 +141,8 @@ class Ranks:
         n, value, below, above = sums.reshape(-1, 4).T
         with np.errstate(divide="ignore", invalid="ignore"):
             n = np.where(n > 0, n, np.nan)
-            low, high = (side * (z * np.sqrt(part) / n + 1 / BINS) for side, part in ((-1, below), (1, above)))
-            return np.stack([value / n, np.maximum(value / n + low, -1), np.minimum(value / n + high, 1)], axis=1)
+            value = value / n
+            bins = np.clip(np.searchsorted(self.edges, value, side="right"), 1, BINS)
+            half = (self.edges[bins] - self.edges[bins - 1]) / 2  # where in its bin a number is, is not known
+            low, high = (side * (z * np.sqrt(part) / n + half) for side, part in ((-1, below), (1, above)))
+            return np.stack([value, np.maximum(value + low, -1), np.minimum(value + high, 1)], axis=1)

@@ -123,10 +123,12 @@ def of_statistics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*([unknown] if found else []), *at_bounds]
 
 
-def at_bound(numbers: Sequence[float], place: tuple[float, float], bins: int | None) -> Literal[-1, 1] | None:
-    """Return whether a mean, or a quantile by so many `bins`, is at the lower bound (-1) or the upper one (1).
+def at_bound(
+    numbers: Sequence[float], place: tuple[float, float], widths: tuple[float, float] | None
+) -> Literal[-1, 1] | None:
+    """Return whether a mean, or a quantile, is at the lower bound (-1) or the upper one (1); None: at neither.
 
-    None: at neither; for a mean, `bins` is None.
+    `widths` are those of the first and the last bin of a quantile, over half the width of the bounds; None: a mean.
 
     `numbers` are the value and its limits, and bounds are middle -/+ half of `place`. If a mean is within 1/32 of the
     width of a bound, at least half of the values are within 1/16 (Markov's inequality), as for the target of a model
@@ -134,10 +136,10 @@ def at_bound(numbers: Sequence[float], place: tuple[float, float], bins: int | N
     """
     middle, half = place
     value, low, high = ((number - middle) / half for number in numbers)
-    near = 1 / _LOOSE if bins is None else 2 / bins
-    if 1 - value <= near and 1 - low <= 4 / _LOOSE:
+    first, last = (1 / _LOOSE, 1 / _LOOSE) if widths is None else widths
+    if 1 - value <= last and 1 - low <= 4 / _LOOSE:
         return 1
-    return -1 if 1 + value <= near and 1 + high <= 4 / _LOOSE else None
+    return -1 if 1 + value <= first and 1 + high <= 4 / _LOOSE else None
 
 
 def outside(what: str, column: str, bound: float, above: bool, share: float | None) -> str:

@@ -1051,13 +1051,32 @@ def test_medians_of_a_thousand_groups_are_served() -> None:
 
 
 def test_limits_of_a_quantile_hold_where_a_cell_is_wide() -> None:
-    """With bounds of 10^8 all values of 30,000 are in the first cell: none of 8 limits held them."""
+    """With bounds of 10^8 all values of 30,000 were in the first cell of 97,656: none of 8 limits held them."""
     for seed in range(8):
         model = stats.Quantile(0.5, (0, 1e8), budget="eps=1,delta=1e-6", seed=seed)
         model.estimator.learn_encoded(np.full((20_000, 1), 30_000 / 5e7 - 1), np.zeros(20_000))
         model.estimator.close_batch()
         low, high = model.interval()
         assert low <= 30_000 <= high
+        assert high < 1.3 * low
+
+
+@pytest.mark.parametrize("trust", ["process", "window", "shuffler"])
+def test_a_quantile_is_near_whatever_the_bounds(trust: Any) -> None:
+    """Values of about 5,000 and of both signs, in bounds that are 20,000 times as wide."""
+    rng = np.random.default_rng(1)
+    amounts = np.where(rng.random(8000) < 0.3, -1, 1) * rng.lognormal(8.5, 0.3, 8000)
+    budget = "eps=1" if trust == "window" else "eps=1,delta=1e-6"
+    for bounds in ((-1e8, 1e8), (-1e4, 1e8)):
+        model = stats.Quantile([0.2, 0.6], bounds, budget=budget, seed=1, trust=trust)
+        for amount in amounts.tolist():
+            model.update(amount)
+        model.estimator.close_batch()
+        for level, (low, high) in model.interval().items():
+            truth = float(np.quantile(amounts, level))
+            assert model.get()[level] == pytest.approx(truth, rel=0.07)
+            assert low <= truth <= high
+            assert high - low < abs(truth) / 4
 
 
 @pytest.mark.parametrize("budget", ["eps=1", "eps=1,delta=1e-6"])
