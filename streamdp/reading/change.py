@@ -18,6 +18,7 @@ from streamdp.errors import ConfigError, check_choice
 
 DELTA = 1e-6  # the probability of a false alarm
 _EACH, _LEVELS = 4, 10
+_OFTEN = 4  # changes, of which some may be the way back
 _BENT = 0.3  # the share by which a gradient may change otherwise than by the Hessian on its way
 BLOCKS = _EACH * _LEVELS + 1
 WEIGHT, SCALE_WEIGHT, INFORMATION, SQUARES, NOISE, RECORDS, LEVEL = range(-7, 0)
@@ -39,12 +40,19 @@ class Change(NamedTuple):
 def about(changes: int, record: int | None) -> str | None:
     """Say that the stream has changed, without a full stop; None if it has not.
 
-    The last of these `changes` was noticed after the `record` of this number, None: not known.
+    The last of these `changes` was noticed after the `record` of this number, None: not known. After several it says
+    what is better than to follow a stream that comes back, such as with the seasons.
     """
     if not changes:
         return None
     noticed = "" if record is None else f" after record {record:,}"
-    return f"the stream has changed, as noticed{noticed} from released numbers; the model follows since"
+    said = f"the stream has changed, as noticed{noticed} from released numbers; the model follows since"
+    if changes < _OFTEN:
+        return said
+    return (
+        f"{said}. It has changed {changes} times: if that is the hour, the weekday or the season, a column of it, or "
+        'change="ignore", is likely to have a smaller error than following'
+    )
 
 
 def follows(choice: str | None, unable: str | None) -> bool:

@@ -35,8 +35,8 @@ _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
 _MOST_ROUNDS = 1024
 _PARTS, _LOOK, _CHEAP = 16, 1 / 16, 1 / 64  # of a window; the most and least of its mu^2 to look for a change in them
 _SPREAD = 1 / 64  # of mu^2, for the spread of gradients
-_MOVED = 1 / 16  # the least move of the mean gradient of the last quarter to show, over the bound
-_HIDDEN = 1 / 2  # of mu^2: if that is needed to show it, it is not looked for
+_MOVED = 1 / 32  # the least move of the mean gradient of the last quarter to show, over the bound
+_HIDDEN = 2  # times mu^2: if that is needed to show it, which is half of mu^2 for twice the move, it is not looked for
 _SURE = 16  # a change is detected with so many times the users whose noise is their own spread
 
 

@@ -249,6 +249,13 @@ def test_windows_of_another_shard_before_a_change_are_left_out() -> None:
     assert errors[0] < errors[2] < errors[0] + 0.3 * (errors[1] - errors[0])
 
 
+@pytest.mark.parametrize(("changes", "told"), [(1, False), (3, False), (4, True)])
+def test_a_stream_that_changed_often_is_told_not_to_be_followed_if_it_is_periodic(changes: int, told: bool) -> None:
+    """With seasons following had an error of 2.07, and ignoring 1.51."""
+    assert ("season" in str(change.about(changes, 7))) is told
+    assert change.about(0, None) is None
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("size", [1.0, 10.0])

@@ -61,6 +61,18 @@ def test_a_flip_within_a_window_is_noticed_and_its_end_is_answered(kind: str) ->
         assert model.quality.verdict == "better"
 
 
+def test_a_flip_of_the_last_fifth_of_a_window_is_noticed_and_its_end_is_learned() -> None:
+    """Classes at eps=1, by columns that fill a quarter of their bounds: n_changes was 0, and the weights were the old."""
+    rng = np.random.default_rng(3)
+    X, flipped = rng.normal(size=(50_000, 5)), np.arange(50_000) >= 40_000
+    signal = X @ np.array([1.0, -1.0, 0.6, 0.6, 0.4]) * np.where(flipped, -1, 1)
+    names = {f"x{j}": (-4, 4) for j in range(5)}
+    model = WindowedClassifier(features=names, budget="eps=1,delta=1e-6", window=50_000, items_per_user=1, seed=1)
+    model.learn_arrays(X, (rng.random(50_000) < expit(signal)).astype(float))
+    assert model.n_changes == 1
+    assert model.weights["x0"] < -0.5 < 0.5 < model.weights["x1"]
+
+
 @pytest.mark.parametrize("kind", ["numbers", "classes", "uneven", "sorted"])
 def test_a_steady_window_has_no_change(kind: str) -> None:
     """None of 16 in each kind, so none of 64. A file that is sorted by its target changes little by little."""
