@@ -194,13 +194,11 @@ class NewtonSteps(Method):
         curvature = _curvature(task)
         if not (size := _kept(curvature)) or not (n := float(state[-2])):
             return None
-        q, bounds = curvature.columns, curvature.squares
+        q, bounds, variance = curvature.columns, curvature.squares, float(state[-1])
         parts = np.split(state[-size:-2], len(bounds))
-        found = [
-            (full(part * bound / n, q), float(state[-1]) * (bound / n) ** 2)
-            for part, bound in zip(parts, bounds, strict=True)
-        ]
-        return Spread(*(number for pair in found for number in pair))
+        first, *more = (full(part * bound / n, q) for part, bound in zip(parts, bounds, strict=True))
+        hessian = more[0] if more else None
+        return Spread(first, variance * (bounds[0] / n) ** 2, hessian, variance * (bounds[-1] / n) ** 2)
 
     def in_other_units(self, task: Task, state: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """As `Method.in_other_units`; how many changes were noticed stays known."""

@@ -62,7 +62,7 @@ def test_a_flip_within_a_window_is_noticed_and_its_end_is_answered(kind: str) ->
 
 
 def test_a_flip_of_the_last_fifth_of_a_window_is_noticed_and_its_end_is_learned() -> None:
-    """Classes at eps=1, by columns that fill a quarter of their bounds: n_changes was 0, and the weights were the old."""
+    """Classes at eps=1, by columns that fill a quarter of their bounds: none was noticed, weights were the old."""
     rng = np.random.default_rng(3)
     X, flipped = rng.normal(size=(50_000, 5)), np.arange(50_000) >= 40_000
     signal = X @ np.array([1.0, -1.0, 0.6, 0.6, 0.4]) * np.where(flipped, -1, 1)
