@@ -217,6 +217,8 @@ class Newton(Growing):
             return None
         answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)
         answer[:q], covariance[:q, :q], freedom[:q] = found
+        if isinstance(curvature.loss, Huber) and self._cuts is not None:  # the most by which the cut is wrong
+            covariance[np.arange(q), np.arange(q)] += (sigma / (4 * curvature.loss.c)) ** 2
         if self._huber and self._cuts is None:
             last = blocks[:, np.r_[d - 1, 2 * d - 1, 2 * d : 2 * d + 7]]
             last[:, change.WEIGHT] = last[:, change.SCALE_WEIGHT]
