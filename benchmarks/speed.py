@@ -29,10 +29,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from river import evaluate, linear_model, metrics, stream
+from river import evaluate, linear_model, metrics, stats, stream
 from threadpoolctl import threadpool_limits
 
 import streamdp
+import streamdp.stats as private
 from benchmarks.shared.pages import fill, table
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
@@ -363,6 +364,44 @@ def sizes() -> list[Row]:
     return compared(found)
 
 
+def statistics() -> list[Row]:
+    """Single values beside River's statistics, and means by group of a table beside polars."""
+    values, found = np.random.default_rng(0).uniform(0, 1, 20_000), {}
+    n, numbers = len(values), values.tolist()
+
+    def updating(one: Any, by: int = 0) -> Callable[[], None]:
+        names = [str(i % by) for i in range(n)] if by else [None] * n
+
+        def loop() -> None:
+            for value, name in zip(numbers, names, strict=True):
+                one.update(value) if name is None else one.update(value, name)
+
+        return loop
+
+    several = [str(i) for i in range(10)]
+    for name, rival, one, by in (
+        ("Mean", stats.Mean(), private.Mean((0, 1)), 0),
+        ("Mean, by 10 groups", stats.Mean(), private.Mean((0, 1), by=several), 10),
+        ("Quantile", stats.Quantile(0.5), private.Quantile(0.5, (0, 1)), 0),
+    ):
+        beside = f"`update`, River's {type(rival).__name__}"
+        found[beside] = Work(updating(rival), n)
+        found[f"`update`, {name}"] = Work(updating(one, by), n, beside, 0.1)
+    for groups in (10, 1_000):
+        names = [str(i) for i in range(groups)]
+        frame = pl.DataFrame({"x": values, "g": [names[i % groups] for i in range(n)]})
+        model = private.Statistics({"m": {"mean": "x", "by": "g"}}, {"x": (0, 1), "g": names})
+        rival = f"polars' means by {groups:,} groups"
+        found[rival] = Work(lambda frame=frame: frame.group_by("g").agg(pl.col("x").mean()), n)  # type: ignore[misc]
+        found[f"`learn_many`, means by {groups:,} groups"] = Work(
+            lambda model=model, frame=frame: model.learn_many(frame),  # type: ignore[misc]
+            n,
+            rival,
+            0.5,
+        )
+    return compared(found)
+
+
 # -- batches, windows and users -------------------------------------------------------------------------------------
 
 
@@ -667,6 +706,7 @@ def main() -> None:
             "progressive": progressive,
             "arrays": in_arrays,
             "sizes": sizes,
+            "statistics": statistics,
             "batches": batches,
             "files": lambda: from_files(folder),
             "start": lambda: start(folder),
