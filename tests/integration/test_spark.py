@@ -177,7 +177,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[type[PartitionQuestion]]:
         asked.append(QuestionFailsOnce if len(asked) == 1 else PartitionQuestion)
         return asked[-1](*arguments)
 
-    monkeypatch.setattr(gathering, "Question", question)
+    monkeypatch.setattr(gathering, "PartitionQuestion", question)
     return asked
 
 
