@@ -156,15 +156,19 @@ def rows() -> Iterator[Sequence[str]]:
             for trust in ("window", "process"):
                 found = [data.scores(data.ours(trust, epsilon, seed)) for seed in range(DRAWS)]
                 yield [name, f"{epsilon:g}", f"streamdp, {trust}", *_cell(found)]
-            if epsilon == PEER:
-                found = [data.scores(drawn) for drawn in data.peer(epsilon, range(1))]
-                yield [name, f"{epsilon:g}", "dpmm, MST (one draw)", *_cell(found)]
+
+
+def peers() -> Iterator[Sequence[str]]:
+    """One row for each table, of one draw."""
+    for name in TABLES:
+        data = Table(name)
+        yield [name, f"{PEER:g}", "dpmm, MST", *_cell([data.scores(drawn) for drawn in data.peer(PEER, range(1))])]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     head = ("table", "epsilon", "records", "distance of two columns", "log loss of a model")
-    command(__file__, {"tables": lambda: table(head, rows())}, arguments)
+    command(__file__, {"tables": lambda: table(head, rows()), "peers": lambda: table(head, peers())}, arguments)
 
 
 if __name__ == "__main__":
