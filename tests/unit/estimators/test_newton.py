@@ -323,10 +323,9 @@ def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
         part.learn_encoded(*stream(part, n, seed))
     together = parts[0].merged(*parts[1:])
     assert (together.n_seen, together.at_boundary, together.learner.batch_steps.place) == (6000, True, (0, 0, 6000))
-    found = [averages(part.learner.batch_steps) for part in parts]
-    whole = averages(together.learner.batch_steps)
-    records = [part.learner.batch_steps.state.records for part in (together, *parts)]
-    assert records[0] == sum(records[1:])
+    steps = [part.learner.batch_steps for part in (together, *parts)]
+    whole, *found = map(averages, steps)
+    assert steps[0].state.records == sum(step.state.records for step in steps[1:])
     carried = parts[0].learner.problem.loss.least_scale is not None  # to one sigma, which changes their weights
     if not carried:
         np.testing.assert_allclose(whole[3:], np.sum([part[3:] for part in found], axis=0))
