@@ -86,7 +86,7 @@ def column_of(piece, double value):
     return column(matrix(table), value)
 
 
-def _table(pieces):
+cdef _table(pieces):
     return np.array([[_KINDS[p.kind], *p.at, *[0.0] * (3 - len(p.at)), p.origin, p.unit] for p in pieces], dtype=float)
 
 

@@ -42,7 +42,7 @@ def add_tables(metadata: MetaData) -> None:
         Column("spend", LargeBinary, nullable=False),
         info={"only": "postgresql"},
     )
-    # So that a new version of a row fits its page, and its index stays. `postgresql_with` would load the dialect.
+    # So that a new version of a row fits its page, and its index stays. Its own option would load the dialect.
     event.listen(spends, "after_create", DDL("ALTER TABLE %(fullname)s SET (fillfactor = 50)"))  # type: ignore[no-untyped-call]
     Table(
         "spend_pages",

@@ -19,7 +19,6 @@ AVERAGED: int
 BOUND: int
 CURVATURE: int
 SPEC: int
-SQUARED: int
 HUBER: int
 LOGISTIC: int
 SOFTMAX: int

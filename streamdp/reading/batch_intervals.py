@@ -74,12 +74,16 @@ def steps_of(
 
     `blocks` are those of `change`, of q parameters. `hessian` (q, q) is A, `floor` the size of the eigenvalues of its
     noise, `expected` a usual phi, and `least` the fewest blocks. In no direction is the spread of gradients more than
-    `uneven` times that of all together, whatever the spread of residuals depends on. If the spread was `released`,
-    nothing is expected.
+    `uneven` times that of all together, whatever the spread of residuals depends on. If the spread was `released`
+    and stands out of its noise, nothing is expected.
     """
-    if released is not None:
-        hessian, floor = _together(hessian, floor, released)
     q, end, in_batches = len(hessian), change.used(blocks), least > WINDOWS
+    if released is not None:
+        together, size = _together(hessian, floor, released)
+        if np.linalg.eigvalsh(together)[0] < _CLEAR * size:
+            released = None  # its noise is too large for an inverse: the bound holds as without it
+        else:
+            hessian, floor = together, size
     values = np.linalg.eigvalsh(hessian)
     if end < least or values[0] < (_CLEAR_IN_BATCHES if in_batches else _CLEAR) * floor or values[0] <= 0:
         return None

@@ -16,12 +16,15 @@ from streamdp.data.records import Batch, DeadLetter, Position
 
 
 class RecordReader:
-    """Encodes records of calls. Features, target, subject and budget never share a mapping. Threads may share it."""
+    """Encodes records of calls. Features, target, subject and budget never share a mapping. Threads may share it.
 
-    def __init__(self, declared: SchemaConfig) -> None:
+    `coded`: as for `Schema`.
+    """
+
+    def __init__(self, declared: SchemaConfig, coded: bool = False) -> None:
         self._of_features = declared.model_copy(
             update={"target": TargetConfig(column=""), "subject": None, "budget": None}
-        ).build()
+        ).build(coded=coded)
         self._levels = len(self._of_features.feature_names)
         columns = self._of_features.feature_columns
         self._keys = frozenset(columns) | {column.partition(".")[0] for column in columns}
@@ -34,7 +37,7 @@ class RecordReader:
         self.has_target = bool(declared.target.column)
         if self.has_target:
             update["target"] = declared.target.model_copy(update={"column": y})
-        self._of_records = declared.model_copy(update=update).build()
+        self._of_records = declared.model_copy(update=update).build(coded=coded)
 
     def unknown(self, records: Sequence[dict[str, Any]]) -> int | None:
         """The index of the first of `records` with a key that no feature has; None if there is none."""

@@ -191,6 +191,10 @@ def raw(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, 100 * (X[:, 0] - 0.3) + X[:, 1] - X[:, 2] + rng.normal(0, 0.3, n)
 
 
+OTHERS = 17
+"""The releases of a window beside its scales: the rounds, and the spread of gradients."""
+
+
 def model(scaling: str | None = None, **options: Any) -> WindowedRegressor:
     given: dict[str, Any] = {"features": WIDE, "budget": "eps=1,delta=1e-6", "items_per_user": 1, "window": 5000}
     return WindowedRegressor(**given | options, scaling=scaling)
@@ -213,7 +217,7 @@ def test_a_window_spends_no_more_than_its_budget(
     for window in np.split(np.arange(15_000), 3):
         found.clear()
         learner.learn_encoded(X[window], y[window])
-        asked.append(len(found) - 16)
+        asked.append(len(found) - OTHERS)
         spent.append(sum(mu**2 for mu, _ in found))
     assert asked == rounds  # until the last round of a window changed nothing
     assert {noise for d, noise in scale if d == 2 * columns} == {noise_of(columns, 5000, 1, MU).sensitivity}
@@ -221,7 +225,7 @@ def test_a_window_spends_no_more_than_its_budget(
     found.clear()
     few = model(seed=1, window=700, target=target)
     few.learn_encoded(X[:700], y[:700])
-    assert len(found) == 16  # no scale could be found, so nothing is spent on it
+    assert len(found) == OTHERS  # no scale could be found, so nothing is spent on it
     assert not useful(noise_of(2, 700, 1, whole * math.sqrt(SHARE)), 2, 700)
 
 

@@ -106,4 +106,4 @@ def test_spends_that_outlive_their_shard_are_found(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Charges, "without", lambda charges, _: charges)
     monkeypatch.setattr(Worker, "lost", Worker._drop)
     with pytest.raises(AssertionError):
-        simulate(tmp_path / "a.db", 7)
+        simulate(tmp_path / "a.db", 22)
