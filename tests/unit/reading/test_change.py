@@ -278,7 +278,7 @@ def test_a_change_is_counted_once(size: float, seed: int) -> None:
         assert model.n_changes == 1, (kind, options)
 
 
-@pytest.mark.parametrize("seed", some([3, 2, 0], 0))
+@pytest.mark.parametrize("seed", some([4, 5, 7], 0))
 @pytest.mark.parametrize("size", some([1.0, 10.0], 1))
 @pytest.mark.parametrize("kind", some(["windowed", "pan", "shuffle", "ldp", "sgd", "user"], 0, 1, 3))
 def test_changes_that_released_numbers_tell_apart_are_counted_each(kind: str, size: float, seed: int) -> None:
