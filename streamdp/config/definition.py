@@ -258,6 +258,11 @@ class Definition(Settings):
         found: Quality | None = None if self.validation is None else estimator.quality
         return None if found is None else found.scaled(self.schema_.target.scale or 1.0)
 
+    @property
+    def coded(self) -> bool:
+        """Whether records are encoded for statistics alone: see `Schema`."""
+        return not self.has_model
+
     def build_schema(self) -> Schema:
         """The encoder of the job's records."""
         return self._encoder(self.schema_)
@@ -267,7 +272,7 @@ class Definition(Settings):
         late, ahead = (cap.late, cap.ahead) if isinstance(cap, RenewingCap) else (math.inf, math.inf)
         if every is not None:
             ahead = min(ahead, furthest(whole_seconds(every)))
-        return schema.build(None if schema.time is None else (late, ahead), not self.has_model)
+        return schema.build(None if schema.time is None else (late, ahead), self.coded)
 
     @unsaid()
     def build_estimator(self, ledger: Ledger | None = None) -> Estimator:

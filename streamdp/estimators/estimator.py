@@ -118,6 +118,8 @@ class Estimator(river_base.Estimator, Parameters):
     """What predicts; None before the features are known."""
     _admission: Admission
     _covers = "this model"
+    _coded = False
+    """Whether a category is one column, its code: see `Schema`."""
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
 
@@ -297,7 +299,7 @@ class Estimator(river_base.Estimator, Parameters):
         return self.features if isinstance(self.features, Mapping) else self._names
 
     def _declare(self, declared: Sequence[Any] | Mapping[Any, Any]) -> Features:
-        self._features = features = features_of(declared, type(self).__name__, self._index)
+        self._features = features = features_of(declared, type(self).__name__, self._index, self._coded)
         try:
             self.learner.begin(features.columns)
             if features.columns.private and not self.learner.finds_bounds():

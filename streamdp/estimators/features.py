@@ -136,15 +136,18 @@ class SchemaFeatures(Features):
 
     A number is clipped to its bounds and scaled to [-1, 1]; a category becomes a column of 0 and 1 for each level but
     the first; declared transforms make other columns (see `data.schema.Schema`). The `owner` is for warnings.
+    `coded`: as for `Schema`, for statistics, which alone take texts of an open domain.
 
     Raises `SchemaError` for a declaration that contradicts itself.
     """
 
-    def __init__(self, declared: Mapping[Any, Any], owner: str, classes: Mapping[Any, float] | None = None) -> None:
+    def __init__(
+        self, declared: Mapping[Any, Any], owner: str, classes: Mapping[Any, float] | None = None, coded: bool = False
+    ) -> None:
         from streamdp.data.schema import Schema
 
-        self._declared = declared
-        self._schema = Schema(declared, target="(target)", coded=owner == "Statistics")
+        self._declared, self._coded = declared, coded
+        self._schema = Schema(declared, target="(target)", coded=coded)
         self.declarations = self._schema.declarations
         pieces = self._schema.pieces
         super().__init__(self._schema.feature_names, owner, classes)
@@ -155,7 +158,7 @@ class SchemaFeatures(Features):
             for piece in feature.pieces:
                 if not 1e-60 <= piece.unit <= 1e60:
                     raise SchemaError(f"{name!r}: expected bounds at a distance from 2e-60 to 2e60")
-            if feature.length and owner != "Statistics":
+            if feature.length and not coded:
                 raise SchemaError(f"{name!r}: a text of an open domain is for heavy hitters; a model may hash it")
             if feature.typical is not None and (found := feature.pieces[0].typical(*feature.typical)) is not None:
                 typical[j] = found
@@ -174,7 +177,7 @@ class SchemaFeatures(Features):
         return self._schema.encoder(self._classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SchemaFeatures, (self._declared, self._owner, self._classes), {"_warned": self._warned}
+        return SchemaFeatures, (self._declared, self._owner, self._classes, self._coded), {"_warned": self._warned}
 
     def pack(self, x: Mapping[Any, Any], y: float, out: np.ndarray) -> None:
         """See `Features.pack`; values of x are raw: numbers, or text as in a CSV file.
@@ -321,14 +324,17 @@ def _text(name: Any, value: Any) -> str:
 
 
 def features_of(
-    declared: Sequence[Any] | Mapping[Any, Any], owner: str, classes: Mapping[Any, float] | None = None
+    declared: Sequence[Any] | Mapping[Any, Any],
+    owner: str,
+    classes: Mapping[Any, float] | None = None,
+    coded: bool = False,
 ) -> Features:
-    """Return the features that are `declared`, a list of names or a public schema; the rest is as for `Features`.
+    """Return the features that are `declared`, a list of names or a public schema; the rest is as for `SchemaFeatures`.
 
     Raises `ConfigError` or `SchemaError` for a declaration that contradicts itself.
     """
     if isinstance(declared, Mapping):
-        return SchemaFeatures(declared, owner, classes)
+        return SchemaFeatures(declared, owner, classes, coded)
     unordered = isinstance(declared, str | set | frozenset)  # each process has its own order of a set
     if unordered or not isinstance(declared, Iterable) or getattr(declared, "ndim", None) == 0:
         raise ConfigError(f"features: expected a list of names or a schema, got {type(declared).__name__}")

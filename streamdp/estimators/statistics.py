@@ -60,7 +60,7 @@ from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
-from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, Ordered, frequencies, limits_of, means
+from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, Ordered, as_lists, frequencies, limits_of, means
 from streamdp.reading.tables import Counted, Tables
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ class _Reader:
     def _sorted(self, name: str, columns: Any, edges: Mapping[str, Any]) -> tuple[Index, tuple[Any, ...]]:
         """The kinds by one column or several, and their names: categories, bins (low, high), or a tuple of these."""
         if isinstance(columns, list | tuple):
-            if len(columns) < 2 or len({*map(repr, columns)}) < len(columns):
+            nested = any(isinstance(column, list | tuple) for column in columns)
+            if nested or len(columns) < 2 or len({*map(repr, columns)}) < len(columns):
                 raise ConfigError(f"{name!r}: expected two or more different features in a list")
             indices, values = zip(*(self._sorted(name, column, edges) for column in columns), strict=True)
             if (count := math.prod(map(len, values))) > MOST_CELLS:
@@ -346,6 +347,7 @@ class Statistics(Estimator):
     domain = None
     trust: Trust = "process"  # the parameter; `guarantee` has the words
     _covers = "these statistics"
+    _coded = True
 
     def __init__(
         self,
@@ -376,7 +378,7 @@ class Statistics(Estimator):
         spend = self.learns.default_budget if budget is None else budget
         pure = isinstance(parse_budget(spend), PureDP) and not (isinstance(spend, str) and self._needs_delta)
         self._pure = (trust in ("window", "process") and pure) or self._by_texts
-        reader = _Reader(SchemaFeatures(features, type(self).__name__), self._pure, trust == "window")
+        reader = _Reader(SchemaFeatures(features, type(self).__name__, coded=True), self._pure, trust == "window")
         self.declared = tuple(reader.read(str(name), given) for name, given in statistics.items())
         """The declared statistics, in the order in which they are shown."""
         self._by_name = tuple(sorted(self.declared, key=lambda one: one.name))  # in which they are learned and kept
@@ -654,7 +656,7 @@ class Statistics(Estimator):
                 keys, estimated, self._doubts(one, estimated, z, learner), strict=True
             ):
                 value, low, high = (None if math.isnan(number) else number for number in numbers)
-                at |= {"statistic": one.name, "group": _listed(group), "item": _listed(item)}
+                at |= {"statistic": one.name, "group": as_lists(group), "item": as_lists(item)}
                 more = {} if doubt is None else {"doubt": doubt}
                 found.append(at | {"value": value, "low": low, "high": high} | more)
         return found
@@ -668,20 +670,23 @@ class Statistics(Estimator):
         """
         counted: list[Counted] = []
         values: dict[str, Sequence[Any]] = {}
-        for one in (one for one in self.declared if one.kind in _OF_CELLS):
+        declared = [one for one in self.declared if one.kind in _OF_CELLS]
+        if not declared or self._calendar is not None or not self.learner.n_released:
+            need = "expected counts, shares or histograms, without every, of which something was released"
+            raise NotAvailableError(f"there are no tables: {need}")
+        for one in declared:
             columns = []
             for several, names in ((one.by, one.groups), (one.of, one.items)):
                 if several is not None:
                     columns += [*zip(*_apart(several, names), strict=True)]
+            if len({column for column, _ in columns}) < len(columns):
+                raise ConfigError(f"{one.name!r}: expected each feature once in a statistic, for consistent tables")
             for column, kinds in columns:
                 if values.setdefault(column, kinds) != kinds:
                     raise ConfigError(f"{column!r}: expected the same edges in all statistics, for consistent tables")
             found = self._estimated(replace(one, kind="count"), 1.0, self.learner)
             deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2
             counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))
-        if not counted or self._calendar is not None or not self.learner.n_released:
-            need = "expected counts, shares or histograms, without every, of which something was released"
-            raise NotAvailableError(f"there are no tables: {need}")
         return Tables(values, counted, int(self.learner.weight))
 
     def _doubts(self, one: Declared, estimated: list[list[float]], z: float, learner: Any) -> list[str | None]:
@@ -810,11 +815,6 @@ def _apart(columns: Any, names: Sequence[Any]) -> tuple[Sequence[str], Sequence[
     if not isinstance(columns, list | tuple):
         return [columns], [names]
     return columns, [tuple(dict.fromkeys(each)) for each in zip(*names, strict=True)]
-
-
-def _listed(part: Any) -> Any:
-    """A group or an item with lists in place of tuples, as JSON has it."""
-    return [_listed(each) for each in part] if isinstance(part, tuple) else part
 
 
 def _of_bins(one: Declared, estimated: list[list[float]]) -> list[str | None]:

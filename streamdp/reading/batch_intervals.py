@@ -78,13 +78,14 @@ def steps_of(
     and stands out of its noise, nothing is expected.
     """
     q, end, in_batches = len(hessian), change.used(blocks), least > WINDOWS
+    values = np.linalg.eigvalsh(hessian)
     if released is not None:
         together, size = _together(hessian, floor, released)
-        if np.linalg.eigvalsh(together)[0] < _CLEAR * size:
+        clear = np.linalg.eigvalsh(together)
+        if clear[0] < _CLEAR * size:
             released = None  # its noise is too large for an inverse: the bound holds as without it
         else:
-            hessian, floor = together, size
-    values = np.linalg.eigvalsh(hessian)
+            hessian, floor, values = together, size, clear
     if end < least or values[0] < (_CLEAR_IN_BATCHES if in_batches else _CLEAR) * floor or values[0] <= 0:
         return None
     used, total = blocks[:end], blocks.sum(axis=0)

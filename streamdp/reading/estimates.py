@@ -162,6 +162,15 @@ def name_of(row: Mapping[str, Any]) -> str:
     return " ".join(_words(row[key]) for key in ("window", "statistic", "group", "item") if row.get(key) is not None)
 
 
+def as_lists(part: Any) -> Any:
+    """Return a group or an item with lists in place of tuples, as JSON has it.
+
+    >>> as_lists(("yes", (18.0, 30.0)))
+    ['yes', [18.0, 30.0]]
+    """
+    return [*map(as_lists, part)] if isinstance(part, tuple) else part
+
+
 def _words(part: Any) -> str:
     if not isinstance(part, list):
         return f"{part:.12g}" if isinstance(part, float) else str(part)

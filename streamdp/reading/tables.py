@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.errors import ConfigError, NotAvailableError, check_whole, needs
+from streamdp.reading.estimates import as_lists
 
 if TYPE_CHECKING:
     import polars as pl
@@ -89,8 +90,8 @@ class Tables:
         for one in self._counted:
             kinds = product(*(self._values[column] for column in one.columns))
             for kind, value in zip(kinds, counts[one.name].tolist(), strict=True):
-                item = [list(each) if isinstance(each, tuple) else each for each in kind]
-                found.append({"statistic": one.name, "item": item if len(item) > 1 else item[0], "value": value})
+                item = as_lists(kind if len(kind) > 1 else kind[0])
+                found.append({"statistic": one.name, "item": item, "value": value})
         return found
 
     def draw(self, records: int | None = None, seed: int | None = None) -> pl.DataFrame:

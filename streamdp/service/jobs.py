@@ -61,7 +61,7 @@ class Job:
         self.lag: int | None = None
         self.lag_asked_at = float("-inf")
         """The last answer of `service.pages.lag`, and its time."""
-        self.features = RecordReader(config.schema_, coded=not config.has_model)
+        self.features = RecordReader(config.schema_, coded=config.coded)
         """Reads the records of calls."""
         self.snapshot = first_snapshot(config)
         self._model = restore(self.snapshot)

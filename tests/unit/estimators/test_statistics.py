@@ -240,6 +240,7 @@ def test_a_mean_is_within_its_bounds_however_large_the_noise() -> None:
         ({"a": {"count": ["age", "region"], "edges": [1, 2, 3]}}, "edges to be a mapping"),
         ({"a": {"count": ["region", "region"]}}, "different features"),
         ({"a": {"count": ["region"]}}, "two or more"),
+        ({"a": {"count": [["smoker", "region"], "age"]}}, "different features in a list"),
         ({"a": {"count": ["age", "region"]}}, "the edges of its bins"),
         ({"a": {"quantile": 1.0, "of": "charge"}}, r"in \(0, 1\)"),
         ({"a": {"quantile": [0.5, 0.25], "of": "charge"}}, "ascending"),
@@ -1169,3 +1170,20 @@ def test_several_columns_are_counted_together_and_group_a_mean(trust: Any) -> No
     assert found["shares"][bins[1]]["yes"] == pytest.approx(0.3, abs=0.03)
     row = next(row for row in model.rows() if row["statistic"] == "charges" and row["value"])
     assert row["group"] == ["no", [0.0, 30.0]]
+
+
+@pytest.mark.parametrize("trust", ["nobody", "process", "window", "shuffler"])
+def test_a_subclass_counts_as_its_class_does(trust: Any) -> None:
+    class Own(Statistics):
+        """Statistics with another name."""
+
+    rows = pl.DataFrame({"region": ["a", "b", "c", "c"] * 250})
+    given: Any = ({"n": {"count": "region"}}, {"region": ["a", "b", "c"]}, None, trust)
+    found = []
+    for kind in (Statistics, Own):
+        model = kind(*given, seed=1)
+        model.learn_many(rows)
+        if trust != "nobody":
+            model.close_batch()
+        found.append(model.get())
+    assert found[0] == found[1]

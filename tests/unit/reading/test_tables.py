@@ -102,3 +102,20 @@ def test_a_model_that_would_not_fit_memory_is_refused() -> None:
     model.close_batch()
     with pytest.raises(ConfigError, match="fewer tables"):
         model.tables().counts()
+
+
+def test_windows_of_time_and_a_feature_that_comes_twice_have_no_tables() -> None:
+    late = stats.Statistics(DECLARED, FEATURES, "eps=1", "window", every="1 day")
+    late.learn_many(people(1_000))
+    late.close_batch()
+    with pytest.raises(NotAvailableError, match="without every"):
+        late.tables()
+    for declared in (
+        {"proportion": "smoker", "by": "smoker"},
+        {"proportion": "smoker", "by": ["smoker", "region"]},
+    ):
+        model = stats.Statistics({"a": declared}, FEATURES, "eps=1", "window")
+        model.learn_many(people(1_000))
+        model.close_batch()
+        with pytest.raises(ConfigError, match="each feature once"):
+            model.tables()
