@@ -1,7 +1,8 @@
-"""The shuffled sum and its three parties, for programs that run the protocol themselves."""
+"""The shuffled sum and its three parties, for programs that run the protocol themselves; what shuffled reports promise."""
 
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
+from streamdp.privacy.shuffled_reports import local_epsilon, shuffled_epsilon
 
 __all__ = [
     "Analyzer",
@@ -9,4 +10,6 @@ __all__ = [
     "Shuffled",
     "Shuffler",
     "VectorSum",
+    "local_epsilon",
+    "shuffled_epsilon",
 ]

@@ -134,7 +134,7 @@ class GaussianDP:
         if gdp_delta(self.mu, 0.0) <= delta:
             return 0.0
         high = self.mu**2 / 2 + self.mu * math.sqrt(2 * math.log(1 / delta))  # a Gaussian tail bound
-        return _nearest(lambda e: gdp_delta(self.mu, e) <= delta, 0.0, high + 1.0)
+        return nearest(lambda e: gdp_delta(self.mu, e) <= delta, 0.0, high + 1.0)
 
     def to_approx(self, delta: float) -> ApproxDP:
         """The (epsilon, delta) guarantee that mu-GDP implies at this `delta`, with the errors of `epsilon`."""
@@ -160,7 +160,7 @@ class GaussianDP:
                 raise BudgetError(f"no mu-GDP with mu from {_LEAST_DELTA:g} on implies {guarantee}")
         while holds(2 * mu):
             mu *= 2
-        return GaussianDP(_nearest(holds, 2 * mu, mu))
+        return GaussianDP(nearest(holds, 2 * mu, mu))
 
     @staticmethod
     def from_pure(guarantee: PureDP) -> GaussianDP:
@@ -175,7 +175,7 @@ class GaussianDP:
 Budget = PureDP | ApproxDP | GaussianDP
 
 
-def _nearest(holds: Callable[[float], bool], no: float, yes: float) -> float:
+def nearest(holds: Callable[[float], bool], no: float, yes: float) -> float:
     """The double nearest to `no` at which `holds`; it does at `yes`, not at `no`. scipy.optimize takes .2 s to load."""
     while (middle := (no + yes) / 2) not in (no, yes):
         if holds(middle):
