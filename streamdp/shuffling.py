@@ -1,4 +1,4 @@
-"""The shuffled sum and its three parties, for programs that run the protocol themselves; what shuffled reports promise."""
+"""The shuffled sum and its three parties, for programs of your own; what shuffled local reports promise."""
 
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
