@@ -1,7 +1,7 @@
 """Distributions whose excess loss is known exactly, for measuring rates (`rates`), and learners on them.
 
 Cheu, Joseph, Mao, Peng 2022, Theorems 4.1, 4.3, 4.7, 4.8 and C.3 bound the excess loss of P_SGD, P_AGD and pan-private
-AC-SA. Three distributions of six features, for pairs of theorems: the 64 feature vectors are all signs of a
+AC-SA. Four distributions of six features, one for each pair of theorems: the 64 feature vectors are all signs of a
 fixed vector of scales and equally likely, so the expected excess is a mean over 64 points of a closed form, with the
 optimum known.
 """
@@ -115,7 +115,7 @@ class Setting:
             **options,
         )
 
-    @cache  # noqa: B019 - there are three settings
+    @cache  # noqa: B019 - there are four settings
     def bounds(self, method: str, n: int) -> tuple[float, float]:
         """The plan's bound on the expected excess, and what it would be without privacy."""
         model = self.model(method, n)
@@ -151,6 +151,7 @@ def _flat_excess(u: np.ndarray, best: np.ndarray) -> np.ndarray:
 
 
 _FAR, _NEAR = np.full(D, 2.0), np.full(D, 0.8 / math.sqrt(D))
+_RADIUS = 1.5  # of the ball in which the logistic loss is strongly convex: no score is above sqrt(2) _RADIUS
 SETTINGS = (
     Setting(
         "convex, smooth: logistic",
@@ -177,6 +178,20 @@ SETTINGS = (
         _kinked_excess,
     ),
     Setting(
+        "strongly convex, smooth: logistic",
+        "4.8, C.3(4)",
+        -1.0,
+        -2.0,
+        Logistic(),
+        _EVEN,
+        _NEAR * _RADIUS,
+        _RADIUS,
+        lambda rng, u: (rng.random(len(u)) < expit(u)).astype(float),
+        _entropy_excess,
+        float(expit(_RADIUS * math.sqrt(2)) * expit(-_RADIUS * math.sqrt(2))) / 3,
+        METHODS[:2],
+    ),
+    Setting(
         "strongly convex, non-smooth: median",
         "4.8, C.3(3)",
         -1.0,
@@ -191,5 +206,5 @@ SETTINGS = (
         METHODS[:2],
     ),
 )
-"""Strong convexity: the Hessian for the median is the noise's density 1 / (2 _WIDE) times I / 3, everywhere in the
-ball."""
+"""Strong convexity: the covariance of x is I / 3. The Hessian for the median is the noise's density 1 / (2 _WIDE) times
+that, everywhere in the ball; for the logistic loss at least p (1 - p) times that, at the largest score of the ball."""

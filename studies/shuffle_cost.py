@@ -141,7 +141,7 @@ def cohort(setting: Setting, n: int, seed: int) -> float:
 def cohort_rows() -> list[list[str]]:
     """A row for each setting and n, and the slope in n."""
     rows = []
-    for setting in (SETTINGS[1], SETTINGS[2]):
+    for setting in (SETTINGS[1], SETTINGS[3]):
         runs = np.array([[cohort(setting, n, seed) for n in COHORTS] for seed in range(REPETITIONS)])
         fitted = slope(np.array(COHORTS), np.sqrt(runs)[..., None])
         met = "yes" if fast_enough(fitted, setting.slow) else "**no**"
