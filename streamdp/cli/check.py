@@ -35,23 +35,15 @@ def check(
     Exit code 2: places are to be filled in, or a setting is wrong; 3: a run would
     stop, because no record fits, or more do not fit than source.max_bad_share.
     """
-    from streamdp.config.checking import empty_places, inspect, stops
+    from streamdp.config.checking import empty_places, stops
     from streamdp.config.job import load_config
-    from streamdp.config.kafka import KafkaSourceConfig
-    from streamdp.config.prospect import counts_people, prospect
 
     if places := empty_places(job):
         typer.echo(json.dumps({"problems": places}, indent=2) if as_json else "\n".join(places))
         raise typer.Exit(2)
     config = load_config(job)
-    if isinstance(config.source, KafkaSourceConfig):
-        need_clients()
-        with naming(config.source.servers):
-            found = inspect(config)
-    else:
-        found = inspect(config)
-    problem = stops(config, found)
-    plan = prospect(config, found.expected_people if counts_people(config) else found.expected, found.shares())
+    found = _inspected(config)
+    problem, plan = stops(config, found), _planned(config, found)
     report = _report(config, found, plan, [] if problem is None else [problem])
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
@@ -92,7 +84,7 @@ def plan(
     ] = None,
     records: Annotated[
         int | None,
-        typer.Option(min=1, help="The number of records, or people. Default: expected_records of the job."),
+        typer.Option(min=1, help="The number of records, or people. Default: those of the job, or of its source."),
     ] = None,
 ) -> None:
     """How many records a model needs to beat a constant.
@@ -132,17 +124,44 @@ def plan(
 
 
 def _plan_of(job: str, records: int | None) -> None:
+    from streamdp.config.checking import hopeless, readable
     from streamdp.config.job import load_config
     from streamdp.config.prospect import prospect
 
     config = load_config(job)
-    if (records := records or config.expected_records) is None:
-        more = "streamdp check counts those of its source"
-        raise ConfigError(f"plan: expected --records, because {job} has no expected_records; {more}")
-    plan = prospect(config, records) if config.has_model else None
+    if (records := records or config.expected_records) is not None:
+        plan = prospect(config, records) if config.has_model else None
+    elif readable(config):
+        found = _inspected(config)
+        if (problem := hopeless(found)) is not None:
+            raise ConfigError(f"plan: {problem}")
+        plan = _planned(config, found)
+        typer.echo(f"{found.expected:,} records of the source fit the schema. {NOTE}")
+    else:
+        raise ConfigError(f"plan: the records of the source cannot be counted beforehand: expected --records N for {job}")
     if plan is not None and plan.error is not None:
         typer.echo(f"error {plan.error:.4g}")
     typer.echo(_NO_PLAN if plan is None else plan.sentence)
+
+
+def _inspected(config: JobConfig) -> Inspection:
+    from streamdp.config.checking import inspect
+    from streamdp.config.kafka import KafkaSourceConfig
+
+    if not isinstance(config.source, KafkaSourceConfig):
+        return inspect(config)
+    need_clients()
+    with naming(config.source.servers):
+        return inspect(config)
+
+
+def _planned(config: JobConfig, found: Inspection) -> Prospect | None:
+    """The plan of a job for the records that were found."""
+    from streamdp.config.prospect import counts_people, prospect
+
+    if not config.has_model:
+        return None
+    return prospect(config, found.expected_people if counts_people(config) else found.expected, found.shares())
 
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:

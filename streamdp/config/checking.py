@@ -72,6 +72,12 @@ def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
     return out
 
 
+def readable(job: JobConfig) -> bool:
+    """Whether `inspect` can read the source of a job before the job does."""
+    source = job.source
+    return isinstance(source, ReadConfig | KafkaSourceConfig) and source.name != STANDARD_INPUT
+
+
 def inspect(job: JobConfig, most: int | None = None) -> Inspection:
     """Read the files, the Redis stream or some messages of a job, and count what does not fit.
 
@@ -84,7 +90,7 @@ def inspect(job: JobConfig, most: int | None = None) -> Inspection:
         for batch in batches:
             inspection.note(batch)
         return inspection
-    if not isinstance(source, ReadConfig) or source.name == STANDARD_INPUT:
+    if not isinstance(source, ReadConfig) or not readable(job):
         raise ConfigError(
             "check reads files, Kafka topics and Redis streams: the records of this job's source can be read only once,"
             " or do not exist before it runs"

@@ -6,6 +6,7 @@ See docs/reports.md. The desk never learns: `absorb` of the estimator does, with
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 import time
@@ -173,7 +174,7 @@ class ReportDesk:
                 dead[i] = error.reason
                 if error.reason == MALFORMED:  # it may be nested deeper than can be written, and was never learned
                     continue
-            ids[i] = item["id"], orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
+            ids[i] = item["id"], _written(item)
         return received, ids, dead
 
     def _spend(self, found: WireReport) -> Budget:
@@ -208,3 +209,11 @@ class ReportDesk:
         if not re.fullmatch(r"[+-]?[0-9]{1,300}", text.strip()):
             raise RefusedReportError("not_an_integer")
         return str(int(text))
+
+
+def _written(item: Any) -> bytes:
+    """The text of a report, by which it is known when it comes again. Numbers may have more than 64 bits."""
+    try:
+        return orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return json.dumps(item, sort_keys=True).encode()

@@ -373,7 +373,21 @@ def test_check_says_what_export_will_refuse(job: Path, quick: Quick) -> None:
 
 
 def test_a_plan_takes_all_from_a_job(job: Path, quick: Quick) -> None:
-    assert "plan: expected --records" in quick.error(2, "plan", "job.yaml")
     found = quick.output("plan", "job.yaml", "--records", "1000000")
     options = ("--loss", "huber", "--parameters", "4", "--budget", "eps=1", "--records", "1000000")
     assert found.splitlines()[:2] == quick.output("plan", *options).splitlines()[:2]
+
+
+def test_a_plan_without_a_number_counts_the_source(job: Path, quick: Quick) -> None:
+    """It said that `check` counts them, and ended with 2."""
+    (job / "people.csv").write_text("age,city,married,wage\n" + "30,Paris,true,5000\n" * 4000)
+    counted, *plan = quick.output("plan", "job.yaml").splitlines()
+    assert counted.startswith("4,000 records of the source fit the schema. These counts")
+    assert "not private" in counted
+    assert plan == quick.output("plan", "job.yaml", "--records", "4000").splitlines()
+    assert plan[-1] in quick.output("check", "job.yaml")
+    assert not (job / "people.db").exists()
+    (job / "people.csv").write_text("age,city,married,wage\nold,Paris,true,5\n")
+    assert "none of the first 1 records fits" in quick.error(2, "plan", "job.yaml")
+    (job / "piped.yaml").write_text(JOB.replace("people.csv", "'-'"))
+    assert "cannot be counted beforehand: expected --records N for piped.yaml" in quick.error(2, "plan", "piped.yaml")

@@ -216,7 +216,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("predict", 2, "Missing argument"),
     ("predict people.csv people.csv", 4, "expected a store, such as late.db, or its job"),
     ("plan", 2, "expected a JOB.YAML, or --loss, --parameters and --budget"),
-    ("plan job.yaml", 2, "expected --records"),
+    ("plan piped.yaml", 2, "cannot be counted beforehand: expected --records N"),
     ("plan job.yaml --loss huber", 2, "a job says all but --records"),
     ("plan --loss hubr --parameters 3 --budget eps=1 --records 100", 2, "did you mean 'huber'?"),
     ("plan --loss huber --parameters 3 --budget 1 --records 100", 2, "--budget: expected eps=E"),
@@ -250,6 +250,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "people.csv").write_text(DATA)
     (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "piped.yaml").write_text(JOB.replace("people.csv", "'-'"))
     (tmp_path / "header.csv").write_text("age,city\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "empty_folder").mkdir()

@@ -367,3 +367,15 @@ def test_a_report_that_is_nested_too_deep_keeps_no_other_one_out() -> None:
     assert set(received) == {1}
     assert {i: name for i, (name, _) in ids.items()} == {1: good["id"], 2: good["id"]}
     assert dead == {0: "malformed", 2: "version", 3: "malformed", 4: "malformed"}
+
+
+def test_a_report_with_a_number_beyond_64_bits_keeps_no_other_one_out() -> None:
+    """The service answered 500 for the call, and a topic of reports would have stopped at it."""
+    desk, _ = desk_of(next(iter(JOBS)))
+    good = report_of(desk, "True")
+    large = good | {"id": "large", "subject": 2**70, "version": 10**6}
+    received, ids, dead = desk.receive_all([large, good])
+    assert set(received) == {1}
+    assert [name for name, _ in ids.values()] == ["large", good["id"]]
+    assert dead == {0: "version"}
+    assert desk.receive_all([large])[1][0] == ids[0]
