@@ -138,7 +138,7 @@ def _plan_of(job: str, records: int | None) -> None:
         plan = _planned(config, found)
         typer.echo(f"{found.expected:,} records of the source fit the schema. {NOTE}")
     else:
-        raise ConfigError(f"plan: the records of the source cannot be counted beforehand: expected --records N for {job}")
+        raise ConfigError(f"plan: the source cannot be counted beforehand: expected --records N for {job}")
     if plan is not None and plan.error is not None:
         typer.echo(f"error {plan.error:.4g}")
     typer.echo(_NO_PLAN if plan is None else plan.sentence)
