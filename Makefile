@@ -118,6 +118,7 @@ bench-spark: $(SPARK)
 bench-service: $(STAMP)
 	$(BIN)/python -m benchmarks.service --write
 
+# Also adds a line to benchmarks/speed.jsonl, and warns of what is slower than in the runs before.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed --write
 

@@ -1,9 +1,10 @@
-"""How fast streamdp is and how much memory it takes, on Linux: `python -m benchmarks.speed [PART ...] [--write]`.
+"""How fast streamdp is and how much memory it takes, on Linux: `python -m benchmarks.speed [PART ...] [--track]`.
 
 Ten features, cryptographic noise, one run of less than 15 minutes. Contenders take turns, so that a busy machine slows
 all of them, and the best of several rounds counts, for whatever else runs can only add time. A row that misses its goal
 says in which functions the time is spent, by Python's profiler; what compiled loops take is that of their callers.
-`--write` puts the table into README.md beside this file.
+`--write` puts the table into README.md beside this file. `--track`, which `--write` implies, adds a line to speed.jsonl
+beside this file, with date, commit, version and machine, and says what is slower than in the runs before.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from threadpoolctl import threadpool_limits
 import streamdp
 import streamdp.stats as private
 from benchmarks.shared.pages import fill, table
+from benchmarks.shared.track import run_of, track
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
@@ -52,6 +54,7 @@ from streamdp.serving.publish import Publisher, committed
 from streamdp.store.store import Store
 
 README = Path(__file__).parent / "README.md"
+TRACKED = Path(__file__).with_suffix(".jsonl")
 
 FEATURES = [f"x{j}" for j in range(10)]
 SUBJECTS = 100_000
@@ -72,6 +75,8 @@ class Row:
     goal: str = ""
     met: bool | None = None
     where: str = ""
+    rate: float | None = None
+    """Records a second; of a rival's rate where there is one."""
 
     def cells(self) -> tuple[str, ...]:
         verdict = {None: "", True: "yes", False: "**missed**"}[self.met]
@@ -131,7 +136,7 @@ def compared(works: Mapping[str, Work], *, whole_machine: bool = False) -> list[
     rates = {name: work.records / seconds[name] for name, work in works.items()}
     rows = []
     for name, work in works.items():
-        beside, goals, met = "", [], []
+        beside, goals, met, ratio = "", [], [], None
         if work.rival:
             ratio = rates[name] / rates[work.rival]
             beside = f"{ratio:.2f} of the rate of {work.rival}"
@@ -143,7 +148,8 @@ def compared(works: Mapping[str, Work], *, whole_machine: bool = False) -> list[
             met.append(rates[name] >= work.least)
         good = all(met) if met else None
         where = time_goes(work.run) if good is False else ""
-        rows.append(Row(name, rate_text(rates[name]), beside, ", ".join(goals), good, where))
+        kept = rates[name] if ratio is None else ratio
+        rows.append(Row(name, rate_text(rates[name]), beside, ", ".join(goals), good, where, kept))
     return rows
 
 
@@ -670,14 +676,18 @@ def start(folder: Path) -> list[Row]:
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
-def machine() -> str:
+def cpu() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    kind = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    return f"{kind}, {os.cpu_count()} cores"
+
+
+def machine() -> str:
     gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     names = ("streamdp", "numpy", "polars", "river", "SQLAlchemy", "cryptography")
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     return (
-        f"Machine: {cpu}, {os.cpu_count()} cores, {gigabytes:.0f} GiB, {platform.system()} {platform.release()}; load "
+        f"Machine: {cpu()}, {gigabytes:.0f} GiB, {platform.system()} {platform.release()}; load "
         f"average at the start {os.getloadavg()[0]:.1f}. Python {platform.python_version()}, {versions}."
     )
 
@@ -697,6 +707,7 @@ def shown(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description="Measure speed and memory.")
     parser.add_argument("--write", action="store_true", help=f"put the table into {README.name}")
+    parser.add_argument("--track", action="store_true", help=f"add the run to {TRACKED.name}, beside those before")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         parts: dict[str, Callable[[], list[Row]]] = {
@@ -726,6 +737,10 @@ def main() -> None:
             rows += found
     if arguments.write:
         fill(README, "speed", f"{about}\n\n{shown(rows)}")
+    if arguments.write or arguments.track:
+        known = {row.what: row.rate for row in rows if row.rate is not None}
+        beside = {row.what: known.pop(row.what) for row in rows if row.beside and row.what in known}
+        print(*track(run_of(streamdp.__version__, cpu(), beside, known), TRACKED), sep="\n")
 
 
 if __name__ == "__main__":

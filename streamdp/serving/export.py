@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.estimators.estimator import Estimator
 
-_READ = frozenset(("%Y", "%y", "%m", "%d", "%H", "%M", "%S", "%I", "%p"))
+_READ = frozenset(("%Y", "%y", "%m", "%b", "%B", "%d", "%H", "%M", "%S", "%I", "%p"))
 """What formats of dates may have, for Python and polars read these alike."""
+_WHOLE = {"%F": "%Y-%m-%d", "%D": "%m/%d/%y", "%R": "%H:%M", "%T": "%H:%M:%S"}
 FORMAT, VERSION = "streamdp linear model", 1
 
 
@@ -116,7 +118,7 @@ def refusals(definition: Definition) -> list[str]:
     document |= {"inputs": inputs, "columns": columns, "ranges": None, "probabilities": False}
     reasons: dict[str, list[str]] = {}
     for language, export in exports().items():
-        if export.installed:
+        with suppress(ModuleNotFoundError):  # what the columns are is looked at first
             try:
                 export.write(document, "records")
             except ConfigError as error:
@@ -160,16 +162,20 @@ def _of_schema(schema: Schema) -> tuple[list[dict[str, Any]], list[dict[str, Any
 def _input(declared: Declaration) -> dict[str, Any]:
     """What the values of a feature may be."""
     if declared.decimal is not None:
-        raise ConfigError(f"export: {declared.name!r} has numbers in base64, which other programs do not read")
-    if declared.format not in EPOCHS and (unread := set(re.findall("%.?", declared.format or "")) - _READ):
-        raise ConfigError(f"export: {declared.name!r} has {', '.join(sorted(unread))} in its format, which is not read")
+        raise ConfigError(
+            f"export: {declared.name!r} has numbers in base64, which are not read: declare a column of numbers"
+        )
+    form = declared.format and re.sub("%.", lambda code: _WHOLE.get(code[0], code[0]), declared.format)
+    if form not in EPOCHS and (unread := set(re.findall("%.?", form or "")) - _READ):
+        raise ConfigError(
+            f"export: {declared.name!r} has {', '.join(sorted(unread))} in its format; use {', '.join(sorted(_READ))}"
+        )
     codes = dict(declared.codes)
     missing, other = None if declared.fill is None else codes.get(declared.fill), codes.get(OTHER)
     if declared.part is not None:
         names = NAMES.get(declared.part, ())
         named = {str(i): codes[n] for i, n in enumerate(names, 1) if n in codes} if codes else None
         filled = missing if codes else declared.fill and float(declared.fill)
-        form = declared.format
         return {
             "type": "date",
             "format": form,

@@ -22,6 +22,13 @@ def onnx_text(document: Mapping[str, Any], table: str) -> bytes:
 
     Raises `ConfigError` for dates and hashed texts, which ONNX cannot read. Needs the extra `onnx`.
     """
+    for given in document["inputs"]:
+        if given["type"] == "date":
+            raise ConfigError(
+                f"export: {given['name']!r} is a date, which ONNX cannot read; use sql, python, mlflow or json"
+            )
+        if given["type"] == "hash":
+            raise ConfigError(f"export: {given['name']!r} is hashed, which ONNX cannot do; use python, mlflow or json")
     import onnx
 
     graph = _Graph(onnx)
@@ -104,8 +111,6 @@ def _value(graph: _Graph, given: Mapping[str, Any]) -> str:
         x = graph.input(name, types.DOUBLE)
         x = graph.add("Where", graph.add("IsNaN", x), math.nan if missing is None else missing, x)
         return graph.add("Where", graph.add("IsInf", x), math.nan, x)
-    if given["type"] != "category":
-        raise ConfigError(f"export: {given['name']!r} is a date or a hashed text, which ONNX cannot read; use python")
     codes = dict(given["codes"]) | dict.fromkeys(["", *given["blanks"]], -1 if missing is None else missing)
     code = graph.add(
         "LabelEncoder",

@@ -18,11 +18,15 @@ from streamdp.data.dates import EPOCHS, LAST_MOMENT
 from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
 from streamdp.serving.added import PREDICTION, SHARE
+from streamdp.serving.exported import MONTHS
 
 _ONCE = "LIMIT 1 OFFSET 0"
 """It keeps the one row: without it, PostgreSQL and SQLite compute an inner column at each use."""
+_NESTED = 6
+"""So many pieces of a date are read by nested calls; no format of `_CODES` has more than twice as many."""
 _CODES = {"Y": "year", "y": "short", "m": "month", "d": "day", "H": "hour", "I": "twelve", "p": "half", "M": "minute"}
 _CODES |= {"S": "second"}
+_MONTHS = [name.upper() for name in MONTHS]
 _TIME = "'0123456789:.,+-Z'"
 
 
@@ -41,7 +45,7 @@ def sql(document: Mapping[str, Any], table: str) -> str:
     _check_lengths([*{str(given["column"]) for given in inputs}, *(name for name, _ in shown)])
     dates = [_date(given, k) for k, given in enumerate(inputs) if given["type"] == "date"]
     layers = [
-        *([expression for date in dates for expression in date[layer]] for layer in range(4 * bool(dates))),
+        *([expression for date in dates for expression in date[layer]] for layer in range(5 * bool(dates))),
         [f"{_value(given, k)} AS v{k}" for k, given in enumerate(inputs)],
         [f"{_column(c)} AS c{j}" for j, c in enumerate(columns)],
         [" * ".join(f"c{k}" for k in c["columns"]) + f" AS c{len(columns) + j}" for j, c in enumerate(products)],
@@ -119,7 +123,7 @@ def _value(given: Mapping[str, Any], k: int) -> str:
         named = [(f"w{k} = {number}", code) for number, code in (given["codes"] or {}).items()]
         return _case([gap, *named, (f"w{k} IS NOT NULL", f"w{k}" if given["codes"] is None else other)])
     if given["type"] == "hash":
-        raise ConfigError("export: a text that is hashed cannot be read by SQL; use json or python")
+        raise ConfigError(f"export: {given['name']!r} is hashed, which SQL cannot do; use python, mlflow or json")
     number = f"CAST({column} AS double precision)"
     values = [gap, (_is_number(column, sys.float_info.max), number)]
     if missing != "NULL":  # NaN is a gap, and an infinity is not: PostgreSQL says that NaN is more
@@ -142,41 +146,46 @@ def _is_number(column: str, most: float) -> str:
 
 
 def _date(given: Mapping[str, Any], k: int) -> list[list[str]]:
-    """What is computed of date `k`, in four layers. The last one is its part, w; null for a text that is no date."""
+    """What is computed of date `k`, in five layers. The last one is its part, w; null for a text that is no date."""
     column, text = _read(given)
     form, part = given["format"], given["part"]
     if form in EPOCHS:
         seconds = f"floor(CAST({column} AS double precision) * {_number(EPOCHS[form] / 1e6)})"
         fits = _is_number(column, LAST_MOMENT / EPOCHS[form])
         names = [f"{_case([(fits, seconds)])} AS t{k}", f"floor(t{k} / 86400) AS g{k}", f"t{k} - g{k} * 86400 AS u{k}"]
-        return [*([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
-    read, fits = _iso(f"t{k}", part) if form is None else _pieces(form, f"t{k}")
+        return [[], *([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
+    read, fits, half = _iso(f"t{k}", part) if form is None else _pieces(form, f"t{k}", f"r{k}")
     numbers = [f"{_case([(f'g{k} = 1', f'CAST({piece} AS integer)')])} AS {name}{k}" for name, piece in read.items()]
     found = _of_numbers(part, {name: f"{name}{k}" for name in read})
-    return [[f"trim({text}) AS t{k}"], [f"{_case([(fits, 1)])} AS g{k}"], numbers, [f"{found} AS w{k}"]]
+    return [[f"trim({text}) AS t{k}"], half, [f"{_case([(fits, 1)])} AS g{k}"], numbers, [f"{found} AS w{k}"]]
 
 
-def _iso(text: str, part: str) -> tuple[dict[str, str], str]:
-    """The pieces of a text in ISO 8601 that a part needs, and the condition that it is well written."""
+def _iso(text: str, part: str) -> tuple[dict[str, str], str, list[str]]:
+    """The pieces of a text in ISO 8601 that a part needs, the condition that it is well written, and nothing."""
     day = {"year": f"substr({text}, 1, 4)", "month": f"substr({text}, 6, 2)", "day": f"substr({text}, 9, 2)"}
     fits = [_is_digits(piece, 2 + 2 * (name == "year")) for name, piece in day.items()]
     fits += [f"substr({text}, 5, 1) = '-'", f"substr({text}, 8, 1) = '-'", f"substr({text}, 11, 1) IN ('', 'T', ' ')"]
     if part not in ("hour", "minute"):
-        return day, " AND ".join([*fits, f"trim(substr({text}, 12), {_TIME}) = ''"])
+        return day, " AND ".join([*fits, f"trim(substr({text}, 12), {_TIME}) = ''"]), []
     clock = f"substr({text}, {_case([(' AND '.join(fits), 12)], 1)})"
     read = {"hour": f"substr({clock}, 1, 2)", "minute": f"substr({clock}, 4, 2)"}
     fits = [*(_is_digits(piece, 2) for piece in read.values()), f"substr({clock}, 3, 1) = ':'"]
-    return read, " AND ".join([*fits, f"trim(substr({clock}, 6), {_TIME}) = ''"])
+    return read, " AND ".join([*fits, f"trim(substr({clock}, 6), {_TIME}) = ''"]), []
 
 
 def _is_digits(piece: str, *lengths: int) -> str:
     return f"length({piece}) IN ({', '.join(map(str, lengths))}) AND trim({piece}, '0123456789') = ''"
 
 
-def _pieces(form: str, rest: str) -> tuple[dict[str, str], str]:
-    """As `_iso`, of a text in a `form` of `strftime`: each piece begins the `rest` that the earlier ones leave."""
-    read, fits, tokens = {}, [], re.findall("%(.)|([^%]+)", form)
-    for (code, mark), (follows, _) in zip(tokens, [*tokens[1:], ("", "")], strict=True):
+def _pieces(form: str, rest: str, name: str) -> tuple[dict[str, str], str, list[str]]:
+    """As `_iso`, of a text in a `form` of `strftime`: each piece begins the `rest` that the earlier ones leave.
+
+    What half of them leave has a `name` of its own, because SQLite has a limit of nested calls.
+    """
+    read, fits, half, tokens = {}, [], list[str](), re.findall("%(.)|([^%]+)", form)
+    for at, ((code, mark), (follows, _)) in enumerate(zip(tokens, [*tokens[1:], ("", "")], strict=True)):
+        if at == _NESTED:
+            half, rest = [f"{rest} AS {name}"], name
         width, after = 4 if code == "Y" else 2, f"ltrim({rest}, '0123456789')"
         if mark:
             fits.append(f"substr({rest}, 1, {len(mark)}) = {_text(mark)}")
@@ -184,12 +193,18 @@ def _pieces(form: str, rest: str) -> tuple[dict[str, str], str]:
         elif code == "p":
             fits.append(f"upper(substr({rest}, 1, 2)) IN ('AM', 'PM')")
             read["half"], rest = _case([(f"upper(substr({rest}, 1, 2)) = 'PM'", "'12'")], "'0'"), f"substr({rest}, 3)"
+        elif code in "bB":
+            begins = f"upper(substr({rest}, 1, 3))"
+            read["month"] = _case((f"{begins} = '{name[:3]}'", f"'{i}'") for i, name in enumerate(_MONTHS, 1))
+            fits.append(f"{begins} IN ({', '.join(_text(name[:3]) for name in _MONTHS)})")
+            whole = [(f"upper(substr({rest}, 1, {len(name)})) = '{name}'", len(name)) for name in _MONTHS]
+            rest = f"substr({rest}, {_case(whole, 3) if code == 'B' else 3} + 1)"
         else:
             piece = f"substr({rest}, 1, {width if follows else f'length({rest}) - length({after})'})"
             rest = f"substr({rest}, {width + 1})" if follows else after
             fits.append(_is_digits(piece, *((4,) if width == 4 else (1, 2))))
             read[_CODES[code]] = piece
-    return read, " AND ".join([*fits, f"{rest} = ''"])
+    return read, " AND ".join([*fits, f"{rest} = ''"]), half
 
 
 def _of_numbers(part: str, read: Mapping[str, str]) -> str:

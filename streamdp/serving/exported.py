@@ -6,8 +6,11 @@ each class. Both return None for a record that does not fit the schema.
 
 import datetime
 import math
+import re
 from typing import Any
 
+MONTHS: tuple[str, ...] = ("January", "February", "March", "April", "May", "June")
+MONTHS += ("July", "August", "September", "October", "November", "December")
 MODEL: dict[str, Any] = {}  # what `streamdp export --to json` writes
 
 
@@ -118,6 +121,11 @@ def _value(given: Any, record: Any) -> Any:
 def _iso(text: str, form: str) -> str:
     """A date in a format of its own, or a count since 1970 (UTC), as ISO 8601; "" if it is none."""
     units = {"days": 86_400_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+    if "%b" in form or "%B" in form:  # English, whatever the language of the machine
+        for number, name in enumerate(MONTHS, 1):
+            ending = f"(?:{name[3:]})?" if "%B" in form else ""
+            text = re.sub(name[:3] + ending, f"\0{number}\0", text, flags=re.IGNORECASE)
+        form = re.sub("%[bB]", "\0%m\0", form)
     try:
         if form in units:
             passed = datetime.timedelta(microseconds=math.floor(float(text) * units[form]))

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from streamdp.config.job import JobConfig, make_config
+from streamdp.serving.exported import MONTHS
 
 COMMON: dict[str, Any] = {
     "income": {"bounds": [1, 1e6], "transform": "log", "missing": "zero"},
@@ -37,6 +38,11 @@ DATES: dict[str, Any] = {
     "since year": {"column": "since", "format": "seconds", "part": "year", "bounds": [1900, 2100]},
     "noon": {"column": "noon", "format": "%m/%d/%Y %I:%M %p", "cyclic": "hour"},
     "close": {"column": "close", "format": "%Y%m%d", "part": "weekday", "bounds": [1, 7], "missing": "zero"},
+    "oracle": {"column": "oracle", "format": "%d-%b-%y", "part": "month", "bounds": [1, 12]},
+    "oracle day": {"column": "oracle", "format": "%d-%b-%y", "part": "day", "cyclic": 31},
+    "letter": {"column": "letter", "format": "%B %d, %Y", "part": "weekday", "bounds": [1, 7], "missing": "zero"},
+    "letter year": {"column": "letter", "format": "%B %d, %Y", "part": "year", "bounds": [1900, 2100]},
+    "log": {"column": "log", "format": "%F %T", "cyclic": "hour"},
 }
 HASHED: dict[str, Any] = {"street": {"hash": 5}}
 TARGETS: dict[str, Any] = {
@@ -76,6 +82,9 @@ def records(n: int) -> pl.DataFrame:
         "german": ["1.2.2024", "01.02.2024 ", "2024-02-01", "k.A.", "NA", "31.02.2024", None],
         "noon": ["2/29/2023 1:00 PM", "2/28/2023 13:00 PM", "02/28/2023 12:59 am", "12/31/1999 12:00 PM", None],
         "close": ["2024-02-29", "20230229", "20000229", "", "NA", None],
+        "oracle": ["1-JAN-70", "01-february-69", "31-Jun-01", "1-Mai-01", "9-sept-01", "29-feb-00", "NA", None],
+        "letter": ["february 29, 2024", "Sep 1, 1999", "Sept 1, 1999", "May 3, 2001 ", "MAI 3, 2001", "", None],
+        "log": ["2024-01-01 24:00:00", "2024-01-01T01:00:00", "2024-1-1 1:2:3", "2023-02-29 01:02:03", None],
         "american": ["2/1/2024 9:05", "02/01/2024", None],
         "short": ["01-02-70", "01-02-69", "1-2-00", "01-02-2000"],
         "since": [0.0, -1.0, 1e9 + 0.5],
@@ -93,6 +102,9 @@ def records(n: int) -> pl.DataFrame:
         "member": rng.choice(["false", "true"], n).astype(object),
         "when": np.array([f"2013-{m:02}-{d:02} {h:02}:30:00" for m, d, h in rng.integers(1, 13, (n, 3))], dtype=object),
         "german": np.array([f"{1 + k % 28:02}.{1 + k % 12:02}.{2000 + k % 30}" for k in range(n)], dtype=object),
+        "oracle": np.array([f"{1 + k % 28}-{MONTHS[k % 12][:3].upper()}-{k % 100:02}" for k in range(n)], dtype=object),
+        "letter": np.array([f"{MONTHS[k % 12]} {1 + k % 28:02}, {1950 + k % 99}" for k in range(n)], dtype=object),
+        "log": np.array([f"2024-{1 + k % 12:02}-{1 + k % 28:02} {k % 24:02}:30:00" for k in range(n)], dtype=object),
         "american": np.array([f"{1 + k % 12:02}/{1 + k % 28:02}/2024 {k % 24:02}:30" for k in range(n)], dtype=object),
         "short": np.array([f"{1 + k % 28:02}-{1 + k % 12:02}-{k % 100:02}" for k in range(n)], dtype=object),
         "noon": np.array(
