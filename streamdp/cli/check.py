@@ -126,7 +126,7 @@ def plan(
 def _plan_of(job: str, records: int | None) -> None:
     from streamdp.config.checking import hopeless, readable
     from streamdp.config.job import load_config
-    from streamdp.config.prospect import prospect
+    from streamdp.config.prospect import prospect, shuffled
 
     config = load_config(job)
     if (records := records or config.expected_records) is not None:
@@ -142,6 +142,8 @@ def _plan_of(job: str, records: int | None) -> None:
     if plan is not None and plan.error is not None:
         typer.echo(f"error {plan.error:.4g}")
     typer.echo(_NO_PLAN if plan is None else plan.sentence)
+    if (more := shuffled(config, records)) is not None:
+        typer.echo(more)
 
 
 def _inspected(config: JobConfig) -> Inspection:

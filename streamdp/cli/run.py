@@ -128,6 +128,8 @@ def run(
             raise ConfigError("this job learns from requests: use `streamdp serve`")
         if source.type == "spark":
             raise ConfigError("this job learns on Spark: use `streamdp spark run`")
+        if source.type == "mixer":
+            raise ConfigError("this job shuffles reports for another service: use `streamdp serve`")
         if source.type == "shuffle":
             raise ConfigError("use `streamdp shuffle` for a job with a source of type: shuffle; see its --help")
         if stdin is not None and not (isinstance(source, FileSourceConfig) and source.path == "-"):

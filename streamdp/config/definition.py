@@ -19,15 +19,17 @@ from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.promise import Promise, models, weaker
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
+from streamdp.config.shuffle import ShuffledConfig
 from streamdp.config.trust import STATISTICS
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.door import Trust, trust_of
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.traps import say_nothing, unsaid
+from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.series import furthest
 from streamdp.learners.side_statistics import divided
 from streamdp.ledger.periods import Cap, RenewingCap, loosest, parse_cap, whole_seconds
-from streamdp.privacy.guarantees import Budget, parse_budget
+from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
@@ -62,6 +64,7 @@ class Definition(Settings):
     - `cap`: what a subject may spend: a total, such as `eps=8`, or a budget that renews, such as `eps=8 per 30 days,
       late 7 days, ahead 1 hour, total eps=40`, of which only the period is needed. None: no cap.
     - `validation`: how records answer about the model's error. None: they do not.
+    - `shuffled`: the shuffler through which all reports of devices come. None: they come from the devices.
     """
 
     schema_: SchemaConfig = Field(alias="schema")
@@ -69,6 +72,7 @@ class Definition(Settings):
     statistics: dict[str, dict[str, Any]] | None = Field(default=None, min_length=1)
     cap: CapText | None = None
     validation: ValidationConfig | None = None
+    shuffled: ShuffledConfig | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -95,6 +99,7 @@ class Definition(Settings):
             need = "records with budgets of their own (schema.budget) allow no more than these: set validation.share"
             raise MisfitError("validation", need)
         self._check_seed()
+        self._check_shuffled(estimator)
         self._check_cap(estimator.record_budget)
         return self
 
@@ -117,6 +122,18 @@ class Definition(Settings):
         if self.has_model and self.statistics and self.schema_.budget is not None:
             need = "budgets of single records are not divided between a model and statistics: leave schema.budget out"
             raise MisfitError("statistics", need)
+
+    def _check_shuffled(self, estimator: Estimator) -> None:
+        """Refuse what would tell one shuffled report from another, and what has no promise of a pure epsilon."""
+        if self.shuffled is None:
+            return
+        if not self.has_model or not issubclass(self.model.kind.learns, LocalReports) or self.statistics is not None:
+            raise MisfitError("shuffled", "needs a model of trust: nobody without statistics, which devices report to")
+        if not isinstance(estimator.record_budget, PureDP):
+            raise MisfitError("shuffled", "needs a budget of a pure epsilon, such as eps=2")
+        if self.schema_.subject is not None or self.schema_.budget is not None or self.validation is not None:
+            need = "reports that name a person, or spend otherwise than others, do not hide among them"
+            raise MisfitError("shuffled", f"{need}: leave schema.subject, schema.budget and validation out")
 
     def _check_seed(self) -> None:
         """Refuse a seed outside of tests: its noise can be computed, so the model would protect no record."""
@@ -158,6 +175,7 @@ class Definition(Settings):
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
         fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation, "statistics": self.statistics}
+        fields["shuffled"] = self.shuffled
         if self.has_model:
             model = model.model_copy(update={"trust": None})  # the estimator says it
         plain = Definition.model_construct(schema_=self.schema_, model=model, **fields)
@@ -204,6 +222,7 @@ class Definition(Settings):
             cap=self.cap,
             people=self.people,
             trust=self.trust,
+            shuffled=None if self.shuffled is None else str(self.shuffled.of(cast(PureDP, estimator.record_budget))),
         )
 
     def continued(

@@ -29,7 +29,7 @@ from streamdp.config.problems import MisfitError, first_problem
 from streamdp.config.publish import Places
 from streamdp.config.redis import RedisSourceConfig
 from streamdp.config.settings import Settings, by_type, type_of
-from streamdp.config.shuffle import ShuffleSourceConfig
+from streamdp.config.shuffle import MixerSourceConfig, ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.trust import ESTIMATORS, STATISTICS, completed
 from streamdp.config.yaml12 import Document
@@ -97,6 +97,7 @@ SOURCES: dict[str, Any] = {
     "kafka reports": ReportsSourceConfig,
     "redis": RedisSourceConfig,
     "shuffle": ShuffleSourceConfig,
+    "mixer": MixerSourceConfig,
     "http": HTTPSourceConfig,
     "spark": SparkSourceConfig,
 }
@@ -104,7 +105,7 @@ SOURCES: dict[str, Any] = {
 SOURCES |= {found.name: found.load() for found in entry_points(group="streamdp.sources")}
 if TYPE_CHECKING:
     _Served = KafkaSourceConfig | ShuffleSourceConfig | HTTPSourceConfig | SparkSourceConfig
-    SourceConfig = ReportsSourceConfig | FileSourceConfig | RedisSourceConfig | _Served
+    SourceConfig = MixerSourceConfig | ReportsSourceConfig | FileSourceConfig | RedisSourceConfig | _Served
 else:
     SourceConfig = by_type(SOURCES, "csv")
 
@@ -112,7 +113,7 @@ else:
 class JobConfig(Definition):
     """A complete job configuration, the content of a `job.yaml`.
 
-    - `schema`, `model`, `cap`, `validation`: see `Definition`.
+    - `schema`, `model`, `cap`, `validation`, `shuffled`: see `Definition`.
     - `expected_records`: about how many records there will be, a public number; delta is below its inverse.
     - `store`: the path of the store's file, or the URL of a PostgreSQL database. Jobs that share people share it, so
       that the cap holds over all of them. Default: `<job>.db`.
@@ -209,6 +210,10 @@ class JobConfig(Definition):
         source, subject = self.source, self.schema_.subject
         if self.model.cohort is not None and not isinstance(source, ShuffleSourceConfig):
             yield "model", "a cohort needs a source of type: shuffle, whose people answer in each round"
+        if self.shuffled is not None and not isinstance(source, HTTPSourceConfig | MixerSourceConfig):
+            yield "shuffled", "needs a source of type: http, whose reports come through the shuffler, or mixer"
+        if self.shuffled is None and isinstance(source, MixerSourceConfig):
+            yield "source", "a source of type: mixer needs shuffled, which says how many people it mixes"
         if self.key_is_subject and subject is not None and subject.type == "integer":
             need = "a subject of type integer needs source.subject_from: value, because keys are text"
             yield "schema", need

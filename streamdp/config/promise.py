@@ -33,6 +33,7 @@ class Promise(Settings):
     - `cap`: what a person may spend. None: no cap.
     - `people`: the column that names people, and its type. By another one, a ledger counts each person anew.
     - `trust`: who may see the raw records.
+    - `shuffled`: what is promised if a shuffler of reports is trusted, too. None: nothing is.
     - `ended`: whether another model followed, and not only another promise.
     """
 
@@ -43,6 +44,7 @@ class Promise(Settings):
     cap: str | None = None
     people: tuple[str, str] | None = None
     trust: Trust
+    shuffled: str | None = None
     ended: bool = False
 
 
@@ -66,19 +68,28 @@ def _weaker(old: Promise, new: Promise) -> Iterator[str]:
         yield f"a record spent {old.budget} in all and now spends {new.budget}"
     if new.own and not old.own:
         yield f"a record spent {old.budget} in all and may now bring a budget of its own"
+    if old.shuffled is not None and not (
+        new.shuffled is not None and implies(parse_budget(new.shuffled), parse_budget(old.shuffled))
+    ):
+        yield f"shuffled reports promised {old.shuffled} and now {new.shuffled or 'are not shuffled'}"
     if new.covers < old.covers:
         yield f"one budget covered up to {old.covers} records of a person and now covers {new.covers}"
-    if old.cap is not None:
-        if new.cap is None:
-            yield f"a person could spend {old.cap} and now has no cap"
-        elif not same_kind(parse_cap(new.cap), parse_cap(old.cap)):
-            yield f"a person could spend {old.cap} and now {new.cap}, a cap of another kind, and perhaps both together"
-        elif allows_more(parse_cap(new.cap), parse_cap(old.cap)):
-            yield f"a person could spend {old.cap} and now {new.cap}"
-        if new.people != old.people:
-            yield f"people are named by {_named(new)} and no longer by {_named(old)}, so each of them has a cap anew"
+    yield from _of_caps(old, new)
     if not _SEEN_BY[new.trust] <= _SEEN_BY[old.trust]:
         yield f"raw records were for trust: {old.trust} and are now for trust: {new.trust}"
+
+
+def _of_caps(old: Promise, new: Promise) -> Iterator[str]:
+    if old.cap is None:
+        return
+    if new.cap is None:
+        yield f"a person could spend {old.cap} and now has no cap"
+    elif not same_kind(parse_cap(new.cap), parse_cap(old.cap)):
+        yield f"a person could spend {old.cap} and now {new.cap}, a cap of another kind, and perhaps both together"
+    elif allows_more(parse_cap(new.cap), parse_cap(old.cap)):
+        yield f"a person could spend {old.cap} and now {new.cap}"
+    if new.people != old.people:
+        yield f"people are named by {_named(new)} and no longer by {_named(old)}, so each of them has a cap anew"
 
 
 def _named(promise: Promise) -> str:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.config.definition import Definition
+from streamdp.config.http import HTTPSourceConfig
 from streamdp.config.model import build_loss
+from streamdp.config.shuffle import MixerSourceConfig, ShuffledConfig
 from streamdp.config.trust import usual_delta
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.learners import alike
@@ -21,8 +23,9 @@ from streamdp.learners.user_windows import Windows
 from streamdp.optim.losses import Loss, Softmax, loss_for
 from streamdp.optim.steps import EACH, rarity
 from streamdp.privacy import samplers
-from streamdp.privacy.guarantees import Budget, parse_budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 from streamdp.privacy.mechanisms import calibrated, mechanism_for
+from streamdp.privacy.shuffled_reports import local_epsilon
 from streamdp.reading.doubts import Outlook, outlook, rounded
 
 if TYPE_CHECKING:
@@ -110,6 +113,24 @@ def cheaper(job: JobConfig) -> str | None:
     columns, budget = len(job.build_schema().feature_names), parse_budget(model.budget)
     records, delta = job.expected_records or USUAL, usual_delta(job.expected_records)
     return alike.cheaper(_loss_of(job), columns, budget, records, model.mechanism or "auto", delta)
+
+
+def shuffled(job: JobConfig, records: int) -> str | None:
+    """Say what a shuffler of a job's reports, of which there are so many `records`, promises, as a sentence.
+
+    Returns None for a job that takes no reports, or reports that do not spend a pure epsilon.
+    """
+    spend = parse_budget(job.model.budget)
+    reports = job.model.kind.learns is LocalReports and isinstance(job.source, HTTPSourceConfig | MixerSourceConfig)
+    if not (reports and job.has_model and isinstance(spend, PureDP) and records > 1):
+        return None
+    given = job.shuffled or ShuffledConfig(people=min(1000, records), delta=usual_delta(records))
+    allowed = local_epsilon(spend.epsilon, given.people, given.delta)
+    return (
+        f"If people trust a shuffler that shows the reports of {given.people:,} people at once, reports of {spend} "
+        f"promise {given.of(spend)}, and reports of eps={math.floor(100 * allowed) / 100:g} would promise "
+        f"{ApproxDP(spend.epsilon, given.delta)}."
+    )
 
 
 def counts_people(job: Definition) -> bool:

@@ -1,13 +1,21 @@
-"""The source part of a job configuration for learning with a separate shuffler."""
+"""The parts of a job configuration for learning with a separate shuffler."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from streamdp.config.kafka import KafkaClientConfig
+from streamdp.config.settings import PROXY, Settings, like, secret
+from streamdp.privacy.guarantees import ApproxDP, PureDP
+from streamdp.privacy.shuffled_reports import LEAST_DELTA, shuffled_epsilon
+from streamdp.privacy.statement import in_words
+
+if TYPE_CHECKING:
+    from connectors.learnerlink import LearnerLink
 
 
 class ShuffleSourceConfig(KafkaClientConfig):
@@ -48,3 +56,46 @@ class ShuffleSourceConfig(KafkaClientConfig):
         if share is not None and (share < 1) != (value is not None):
             raise ValueError("wait_seconds and a minimum_share below 1 go together")
         return value
+
+
+class MixerSourceConfig(Settings):
+    """The shuffler of devices' reports, which `streamdp serve` runs. See `protocol.report_mixer`.
+
+    - `learner`: the address of the service that learns the job.
+    - `token`: `{env: NAME}` or `{file: PATH}` of its bearer token, with the scope `report`. None: it needs none.
+    - `proxy`: the address of a proxy to reach it through. None: no proxy, whatever the environment says.
+    """
+
+    type: Literal["mixer"]
+    learner: str = Field(pattern=like(r"^https?://[^/@?#]+(/[^@?#]*)?$", "an address without a login, as https://HOST"))
+    token: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    proxy: str | None = Field(default=None, pattern=PROXY)
+
+    def build(self, job: str) -> LearnerLink:
+        """Make the client of the learner of a `job`. Raises `ConfigError` if the token cannot be read."""
+        from connectors.learnerlink import LearnerLink
+
+        return LearnerLink(self.learner, job, secret("source.token", self.token), self.proxy)
+
+
+class ShuffledConfig(Settings):
+    """The shuffler through which all reports of people's devices come; see docs/proofs/shuffled_reports.md.
+
+    - `people`: how many reports of one document the shuffler shows at once, and no fewer.
+    - `delta`: the delta of what is promised if the shuffler is trusted.
+    """
+
+    people: int = Field(ge=2, le=10**6)
+    delta: float = Field(default=1e-6, ge=LEAST_DELTA, le=0.1)
+
+    def of(self, spend: PureDP) -> ApproxDP:
+        """What is promised of a report that spends so much, if shuffler and people are honest: four decimals, up."""
+        epsilon = shuffled_epsilon(spend.epsilon, self.people, self.delta)
+        return ApproxDP(max(math.ceil(epsilon * 1e4) / 1e4, 1e-4), self.delta)
+
+    def said(self, spend: PureDP) -> str:
+        """The same as a sentence for a statement, after the promise that needs no trust."""
+        return (
+            f"If people trust a shuffler that shows the reports of at least {self.people:,} honest people at once, "
+            f"{in_words(self.of(spend))}. If it lies, the promise above holds."
+        )

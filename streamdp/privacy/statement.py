@@ -101,10 +101,15 @@ def statement(
     return with_notes("\n".join(lines), {"Neighbours": [guarantee.neighbours]} | dict(notes), limits)
 
 
-def with_notes(said: str, notes: Mapping[str, Iterable[str]], limits: Iterable[str] = ()) -> str:
-    """A statement with further notes, which are phrases, each list under its heading; `limits` are in `brief`."""
+def with_notes(
+    said: str, notes: Mapping[str, Iterable[str]], limits: Iterable[str] = (), more: Iterable[str] = ()
+) -> str:
+    """A statement with further notes, which are phrases, each list under its heading.
+
+    `limits`, phrases, and `more`, sentences, are in `brief`.
+    """
     short, *rest = said.split("\n\n")
-    said = "\n\n".join(["\n".join([short, *(f"Limit: {limit}." for limit in limits)]), *rest])
+    said = "\n\n".join(["\n".join([short, *more, *(f"Limit: {limit}." for limit in limits)]), *rest])
     sections = {heading: "".join(f"\n  - {note}." for note in listed) for heading, listed in notes.items()}
     return "".join([said, *(f"\n\n{heading}:{listed}" for heading, listed in sections.items() if listed)])
 

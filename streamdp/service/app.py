@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from streamdp import __version__
 from streamdp.config.http import CallsConfig, TokenConfig
 from streamdp.config.job import NOTHING, Accepted, JobConfig
+from streamdp.config.shuffle import MixerSourceConfig
 from streamdp.errors import ConfigError, StreamDPError
 from streamdp.service import events, health, learning, models, pages, predicting, reports
 from streamdp.service.access import Access
@@ -21,6 +22,7 @@ from streamdp.service.guard import Guard
 from streamdp.service.jobs import Job
 from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import ServiceMetrics
+from streamdp.service.mixing import MixingJob
 from streamdp.service.origins import Origins
 from streamdp.service.requests import no_such_path
 
@@ -105,9 +107,12 @@ def create_app(
             raise ConfigError(f"job {config.job!r} is given twice")
         if "/" in config.job:
             raise ConfigError(f"job {config.job!r}: expected a name without /, because it is a part of paths")
-        http = isinstance(config.source, CallsConfig)
         try:
-            jobs[config.job] = LearningJob(config, accepted) if http else Job(config)
+            if isinstance(config.source, MixerSourceConfig):
+                jobs[config.job] = MixingJob(config)
+            else:
+                http = isinstance(config.source, CallsConfig)
+                jobs[config.job] = LearningJob(config, accepted) if http else Job(config)
         except StreamDPError as error:  # of a public holdout file
             wrong[config.job] = error
     if wrong and not jobs:

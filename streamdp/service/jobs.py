@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from streamdp.config.job import JobConfig
 from streamdp.errors import reason_of
-from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.report_desk import Issued, ReportDesk
 from streamdp.runtime.calls import Calls
 from streamdp.service.features import RecordReader
 from streamdp.service.following import FOLLOW_S, Follower, Found
-from streamdp.service.problems import busy
+from streamdp.service.problems import ProblemError, busy
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.snapshots import Model, restore
 from streamdp.store.snapshot import Counts, Snapshot
@@ -144,6 +144,12 @@ class Job:
         """The desk of reports, at the last commit; None if the job takes no reports."""
         return None
 
+    async def document(self) -> Issued:
+        """The randomizer document for devices. Raises `ProblemError` if there is none."""
+        if self.desk is None:
+            raise no_reports()
+        return self.desk.document()
+
     @property
     def unpublished(self) -> list[str]:
         """Why sinks have not taken the last commit of this service."""
@@ -188,6 +194,11 @@ class Job:
             await self.refresh()
             looked.set()
             await asyncio.sleep(FOLLOW_S)
+
+
+def no_reports() -> ProblemError:
+    """The problem of a job without a desk."""
+    return ProblemError(409, "no-reports", "this job takes no reports: see docs/reports.md")
 
 
 def first_snapshot(config: JobConfig) -> Snapshot:

@@ -27,6 +27,8 @@ router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, defa
 async def learn(request: Request, job: JobName) -> Response:
     """Learn records. The answer comes after their commit."""
     found = learning_job(request, job, "learn")
+    if found.config.shuffled is not None:
+        raise ProblemError(409, "shuffled", "this job learns reports that come through its shuffler, and no records")
     body = await read_json(request)
     key = idempotency_key(request)
     call, labels = await work_on(

@@ -6,23 +6,16 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from streamdp.protocol.report_desk import ReportDesk
 from streamdp.protocol.reports import Document
 from streamdp.service import calls, documents, schemas
-from streamdp.service.jobs import Job
+from streamdp.service.jobs import no_reports
 from streamdp.service.learning import OUTCOMES, idempotency_key, learning_job, nothing
+from streamdp.service.mixing import MixingJob
 from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError, responses
 from streamdp.service.requests import Route, caller_of, job_for, read_json, work_on
 
 router = APIRouter(prefix="/v1/models", tags=["reports"], route_class=Route, default_response_class=Response)
-
-
-def _desk(job: Job) -> ReportDesk:
-    desk = job.desk
-    if desk is None:
-        raise ProblemError(409, "no-reports", "this job takes no reports: see docs/reports.md")
-    return desk
 
 
 @router.get(
@@ -35,7 +28,7 @@ def _desk(job: Job) -> ReportDesk:
 )
 async def randomizer(request: Request, job: JobName) -> Response:
     """All that a device needs for a report. It changes with the commits; see docs/reports.md."""
-    text, etag = _desk(job_for(request, job, "report", "read")).document()
+    text, etag = await job_for(request, job, "report", "read").document()
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     known = {tag.strip().removeprefix("W/") for tag in ",".join(request.headers.getlist("if-none-match")).split(",")}
     if known & {etag, "*"}:
@@ -50,8 +43,14 @@ async def randomizer(request: Request, job: JobName) -> Response:
 )
 async def reports(request: Request, job: JobName) -> Response:
     """Learn reports of devices. The answer comes after their commit."""
+    found = job_for(request, job, "report")
+    if isinstance(found, MixingJob):
+        body = await read_json(request)
+        items = await work_on(body, _items, body)
+        return documents.answer(found.after_reports(len(items), await work_on(body, found.mixer.take, items)))
     found = learning_job(request, job, "report")
-    desk = _desk(found)
+    if (desk := found.desk) is None:
+        raise no_reports()
     body = await read_json(request)
     key = idempotency_key(request)
     items = await work_on(body, _items, body)

@@ -19,6 +19,7 @@ from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchE
 from streamdp.learners.batches import Batches
 from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows
+from streamdp.privacy.guarantees import PureDP
 from streamdp.privacy.statement import with_notes
 from streamdp.reading.doubts import of_model
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
@@ -63,7 +64,9 @@ class Model:
         definition = self.definition
         said = self.estimator.statement(definition.cap_budget)
         limits = [*definition.limits(), *_on_spark(self.snapshot, self.estimator)]
-        return with_notes(said, {"Columns of the job": definition.notes()}, limits)
+        spent = [budget for budget in self.estimator.guarantee.budgets if isinstance(budget, PureDP)]
+        shuffled = [] if definition.shuffled is None else [definition.shuffled.said(budget) for budget in spent]
+        return with_notes(said, {"Columns of the job": definition.notes()}, limits, shuffled)
 
 
 def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:

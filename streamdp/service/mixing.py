@@ -1,0 +1,90 @@
+"""A job whose reports are shuffled here, and learned by another service. See `protocol.report_mixer`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import orjson
+
+from streamdp.config.job import JobConfig
+from streamdp.config.shuffle import MixerSourceConfig
+from streamdp.errors import ConfigError, SchemaError, SourceUnavailableError, reason_of
+from streamdp.protocol.local_agreement import LocalAgreement
+from streamdp.protocol.report_desk import Issued
+from streamdp.protocol.report_mixer import ReportMixer
+from streamdp.service.jobs import ANSWER_S, Job
+from streamdp.service.problems import busy
+
+RETRY_S = 1.0
+"""The time after which the learner is called again, in seconds."""
+_STOP_S = 5.0
+_log = logging.getLogger("streamdp.service.mixing")
+
+
+class MixingJob(Job):
+    """A job whose source is a mixer. It keeps no store: see `ReportMixer`."""
+
+    def __init__(self, config: JobConfig) -> None:
+        super().__init__(config)
+        assert isinstance(config.source, MixerSourceConfig)
+        assert config.shuffled is not None, "the configuration needs it"
+        self.mixer = ReportMixer(LocalAgreement.of(config.job, config), config.shuffled.people)
+        self._link = config.source.build(config.job)
+        self._opening = asyncio.Lock()
+        self._forwarding: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        return self.mixer.waiting
+
+    async def start(self) -> None:
+        """See `Job.start`. The learner is asked when the first device comes."""
+
+    async def stop(self) -> None:
+        """See `Job.stop`. A closed batch is forwarded, for some seconds; an open one is forgotten."""
+        self._calls.shutdown(wait=False)
+        if self._forwarding is not None:
+            await asyncio.wait([self._forwarding], timeout=_STOP_S)
+            self._forwarding.cancel()
+        if self.mixer.waiting:
+            _log.warning("job %r: %d reports of an open batch are lost", self.name, self.mixer.waiting)
+        await asyncio.to_thread(self._link.close)
+
+    async def document(self) -> Issued:
+        async with self._opening:
+            if self._forwarding is not None:
+                await asyncio.wait([self._forwarding], timeout=ANSWER_S)
+            if self.mixer.next_call() is not None:
+                raise busy(self.trouble or "the shuffler forwards a batch")
+            if not self.mixer.is_open:
+                try:
+                    self.mixer.open(await asyncio.to_thread(self._link.document))
+                except (SourceUnavailableError, SchemaError, ConfigError) as error:
+                    self.trouble = reason_of(error)
+                    raise busy(self.trouble) from None
+                self.trouble = None
+        return self.mixer.document()
+
+    def after_reports(self, size: int, dead: dict[int, str]) -> dict[str, Any]:
+        """Forward a batch that was closed, and return what a device is told of `size` reports, some of them `dead`."""
+        self.note_reasons(dead.values())
+        if self.mixer.next_call() is not None and (self._forwarding is None or self._forwarding.done()):
+            self._forwarding = asyncio.create_task(self._forward())
+        told = [{"index": i, "reason": reason} for i, reason in dead.items()]
+        return {"version": 0, "learned": size - len(dead), "refused": 0, "left_out": 0, "dead": told}
+
+    async def _forward(self) -> None:
+        while (call := self.mixer.next_call()) is not None:
+            try:
+                answer = orjson.loads(await asyncio.to_thread(self._link.send, *call))
+                unusable = len(answer["dead"]) if isinstance(answer, dict) and "dead" in answer else 0
+            except (SourceUnavailableError, orjson.JSONDecodeError) as error:
+                self.trouble = reason_of(error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            self.trouble = None
+            if unusable:
+                _log.warning("job %r: the learner could not use %d reports of a batch", self.name, unusable)
+            self.mixer.sent()
