@@ -17,7 +17,7 @@ from tests.support.threads import in_threads
 
 
 def opened(people: int = 3) -> tuple[ReportMixer, Any]:
-    desk, learner = desk_of("privunit")
+    desk, _ = desk_of("privunit")
     mixer = ReportMixer(desk.agreement, people)
     mixer.open(desk.document().text)
     return mixer, desk
