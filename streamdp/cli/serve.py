@@ -29,7 +29,8 @@ def serve(
 ) -> None:
     """Serve models over HTTP, and learn from requests.
 
-    Of the jobs, those with a source of type http learn.
+    Of the jobs, those with a source of type http learn, and those with one of type
+    mixer shuffle the reports of another service's job.
 
     Without tokens, only a loopback address is served. SIGTERM and SIGINT: stop accepting, commit, answer, and exit.
     """
@@ -53,7 +54,8 @@ def serve(
     except ModuleNotFoundError:
         raise ConfigError(needs("streamdp serve", "service")) from None
     for config in configs:
-        if isinstance(config.source, CallsConfig) and (sentence := cheaper(config)) is not None:
+        takes_records = isinstance(config.source, CallsConfig) and config.shuffled is None
+        if takes_records and (sentence := cheaper(config)) is not None:
             say(f"job {config.job}: {sentence}; this is about records that callers send, not about reports")
     with ended_by_sigterm():
         run(
