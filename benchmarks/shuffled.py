@@ -1,4 +1,4 @@
-"""What shuffled local reports gain. `python -m benchmarks.shuffled [--write]`; eight minutes on one core.
+"""What shuffled local reports gain. `python -m benchmarks.shuffled [--write]`; five minutes on one core.
 
 The papers' linear model (independent standard normal features, coefficients and intercept 1, noise N(0, 1)), learned by
 LDP-ASGD with the Huber loss from 100,000 reports. Each row has the same central promise, (1, 1e-6): without a shuffler

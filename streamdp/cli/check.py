@@ -142,7 +142,7 @@ def _plan_of(job: str, records: int | None) -> None:
     if plan is not None and plan.error is not None:
         typer.echo(f"error {plan.error:.4g}")
     typer.echo(_NO_PLAN if plan is None else plan.sentence)
-    if (more := shuffled(config, records)) is not None:
+    if records is not None and (more := shuffled(config, records)) is not None:
         typer.echo(more)
 
 
