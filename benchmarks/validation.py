@@ -30,7 +30,7 @@ from streamdp import (
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.privacy.mechanisms.response import truth
-from streamdp.validation.plan import ERROR, NOTHING, OTHER, plan_of
+from streamdp.validation.plan import NOTHING, plan_of
 from streamdp.validation.quality import BETTER, NO_BETTER, UNKNOWN, Estimate
 from streamdp.validation.sums import ERRORS, OTHERS
 from streamdp.validation.tasks import Classes, Probabilities
@@ -108,9 +108,8 @@ class Truth:
     def now(self) -> np.ndarray:
         """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
         validator = self._model.held_out.validator
-        task, reach, known = validator.task, validator.progress[2], validator.fixed
         scores = self._model.prediction.by(validator.point, self._X)
-        return np.array([task.values(kind, scores, self._y, known, reach).mean() for kind in (ERROR, OTHER)])
+        return np.array([validator.errors.values(other, scores, self._y).mean() for other in (False, True)])
 
     def averages(self) -> tuple[float, float]:
         """The average error behind the answers (of classes the rate), and the average difference."""

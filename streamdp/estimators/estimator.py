@@ -433,7 +433,10 @@ class Estimator(river_base.Estimator, Parameters):
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner, ledger = self._features, self.learner, self._admission.ledger
         watched = () if of_subjects else self._first.watched
-        if watched is None or features is None or self.sides or not self._plain_targets:
+        held_out = self.held_out
+        if watched is None or features is None or learner.side is not None or not self._plain_targets:
+            return
+        if held_out is not None and not held_out.takes_records:
             return
         if of_subjects and (ledger is None or not ledger.has_gates):
             return
@@ -442,6 +445,8 @@ class Estimator(river_base.Estimator, Parameters):
             fast = RecordLearner(features.encoder, kernel, gate)
             if learner.open is not None:
                 fast.count(learner.seen, *learner.room_of_kernel())
+            if held_out is not None and not held_out.summed:
+                fast.pass_by(held_out.validator.quiet)
             fast.watch(watched)
             learner.fast = fast
 

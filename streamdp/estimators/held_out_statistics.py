@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -112,7 +113,7 @@ class HeldOutStatistics:
     def keep(self, budget: Budget, amounts: np.ndarray | None) -> np.ndarray:
         """The probabilities of a true bit: of each record, by amounts (n,) of a kind of budget, or one for all."""
         spent = self._plan.budget or budget
-        return truth(spent, np.array([amount(spent)]) if amounts is None or self.own else amounts)
+        return _truth(spent) if amounts is None or self.own else truth(spent, amounts)
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -140,14 +141,16 @@ class HeldOutStatistics:
                 answering = X[rows][asked]
                 try:
                     scores = self._prediction.by(self.validator.point, answering)
-                    truths = keep[rows] if len(keep) > 1 else np.broadcast_to(keep, len(numbers))
-                    self.validator.answer(numbers[asked], scores, y[rows][asked], truths[asked])
+                    truths = keep[rows][asked] if len(keep) > 1 else keep
+                    self.validator.answer(numbers[asked], scores, y[rows][asked], truths)
                 finally:
                     answering[:] = 0
             if self.own or not asked.any():
                 learner.learn(X[rows], y[rows], budget, each)
             elif not asked.all():
                 learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
+        if self.takes_records:
+            self.validator.allow()
 
     def _show(self, learner: Learner) -> None:
         """Ask about the present model from now on."""
@@ -226,3 +229,8 @@ class HeldOutStatistics:
     def take_sum(self, parts: Sequence[Self]) -> None:
         """Take over what others have found, of disjoint records."""
         self.validator.take_sum([part.validator for part in parts])
+
+
+@lru_cache
+def _truth(budget: Budget) -> np.ndarray:
+    return truth(budget, np.array([amount(budget)]))

@@ -210,6 +210,8 @@ cdef class RecordLearner:
     cdef RecordGate _gate
     cdef RecordKernel _kernel
     cdef tuple _counts
+    cdef object _passing
+    cdef int64_t* _passed
     cdef int64_t* _seen
     cdef int64_t* _taken
     cdef Py_ssize_t _batch
@@ -228,6 +230,13 @@ cdef class RecordLearner:
         """
         self._seen, self._taken = whole_numbers(seen), whole_numbers(taken)
         self._counts, self._batch = (seen, taken), batch
+
+    def pass_by(self, cnp.ndarray quiet not None):
+        """Count records that are asked nothing.
+
+        `quiet`: (2,) int64, how many came, and how many may come before the slow way asks one.
+        """
+        self._passing, self._passed = quiet, whole_numbers(quiet)
 
     def watch(self, addresses):
         """Leave the records at these addresses to the slow way: none or three, see `traps.RepeatedStart`."""
@@ -251,6 +260,8 @@ cdef class RecordLearner:
             return False
         if self._taken != NULL and self._taken[0] + 1 >= self._batch:
             return False
+        if self._passed != NULL and self._passed[0] >= self._passed[1]:
+            return False
         if address == self._watched[0] or address == self._watched[1] or address == self._watched[2]:
             return False
         row = scratch(p + 1 + kernel.room)
@@ -271,6 +282,8 @@ cdef class RecordLearner:
             if self._taken != NULL:
                 self._seen[0] += 1
                 self._taken[0] += 1
+            if self._passed != NULL:
+                self._passed[0] += 1
             return True
         finally:
             wipe(row, p + 1 + kernel.room)

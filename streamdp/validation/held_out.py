@@ -24,7 +24,7 @@ from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import Budget
 from streamdp.validation import sums
-from streamdp.validation.plan import CONSTANT, ERROR, NOTHING, OTHER, Plan, questions
+from streamdp.validation.plan import CONSTANT, NOTHING, Plan, questions
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import END, MET, REACH, Validator
 
@@ -82,8 +82,8 @@ class HeldOut(Validator):
     def __init__(self, plan: Plan, task: Task, size: int, rng: FreshRng, budget: Budget, first: bool) -> None:
         super().__init__(plan, task, size, rng)
         squares = 4 * sum(weight**2 for weight in task.weights) + 2 * _CELL**2 * bool(task.cells)
-        self.begun = False
-        """Whether a block is open."""
+        self.begun, self._alone = False, True
+        """Whether a block is open, and whether its records are asked about the constant alone."""
         self._counts = NoisySum(budget, math.sqrt(2), task.groups, first, rng)
         self.scores = NoisySum(budget, math.sqrt(squares), 2 * len(task.weights) + task.cells, first, rng)
 
@@ -110,7 +110,8 @@ class HeldOut(Validator):
         task = self.task
         if isinstance(task, Classes):
             p = np.array(shares or np.full(task.groups, 1 / task.groups))
-            low, high = task.range(ERROR, task.counted(task.start(0.0, 1.0), 1e9 * p, int(1e9), 1.0), 1.0)
+            known = task.counted(task.start(0.0, 1.0), 1e9 * p, int(1e9), 1.0)
+            low, high = task.errors(known, 1.0).range(False)
             entropy = float(-np.sum(p * np.log(np.maximum(p, 1e-12))))
             error = entropy if task.measure == "log loss" else 1 - float(p.max())
             spread, sums_of_noise = ((high - low) / 4) ** 2 * float(1 - p @ p), 1
@@ -125,7 +126,7 @@ class HeldOut(Validator):
         """See `Validator.begin`; an open block is discarded."""
         self.discard()
         super().begin(point, middle, scale, most)
-        self.begun = True
+        self.begun, self._alone = True, not self.knows_constant()
 
     def discard(self) -> None:
         """Forget what the people of the open block have said."""
@@ -144,7 +145,7 @@ class HeldOut(Validator):
         self.progress = progress
         if progress[REACH] == 0:
             return np.full(most, NOTHING)
-        alone = not self.knows_constant() if learns_constant is None else learns_constant
+        alone = self._alone if learns_constant is None else learns_constant
         return questions(first, most, None, alone, summed=True)
 
     def add(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
@@ -152,7 +153,7 @@ class HeldOut(Validator):
 
         Person i has the next sizes[i] of the scores and targets y (N,).
         """
-        task, reach, rows = self.task, float(self.progress[REACH]), np.repeat(asked, sizes)
+        task, rows = self.task, np.repeat(asked, sizes)
         counted, scored = rows == CONSTANT, rows > CONSTANT
         try:
             if counted.any():
@@ -161,14 +162,7 @@ class HeldOut(Validator):
                 groups[:] = 0
             if scored.any():
                 own = scores[scored], y[scored]
-                vectors = np.zeros((len(own[0]), 2 * len(task.weights) + task.cells))
-                for j, (kind, weight) in enumerate(zip((ERROR, OTHER), task.weights, strict=True)):
-                    low, high = task.range(kind, self.fixed, reach)
-                    u = (2 * task.values(kind, *own, self.fixed, reach) - low - high) / (high - low)
-                    vectors[:, 2 * j], vectors[:, 2 * j + 1] = weight * u, weight * u**2
-                    u[:] = 0
-                if isinstance(task, Classes) and task.cells:
-                    vectors[np.arange(len(vectors)), 4 + task.cell(*own, self.fixed)] = _CELL
+                vectors = self.errors.vectors(task.weights, _CELL, *own)
                 for raw in own:
                     raw[:] = 0
                 self.scores.add(_averages(vectors, sizes[asked > CONSTANT]))
@@ -184,8 +178,8 @@ class HeldOut(Validator):
             block[sums.ANSWERS] += n
         if self.scores.vectors:
             n, total = self.scores.close()
-            for j, (kind, first) in enumerate(((ERROR, sums.ERRORS), (OTHER, sums.OTHERS))):
-                low, high = task.range(kind, self.fixed, float(self.progress[REACH]))
+            for j, first in enumerate((sums.ERRORS, sums.OTHERS)):
+                low, high = self.errors.range(bool(j))
                 middle, half, weight = (high + low) / 2, (high - low) / 2, task.weights[j]
                 u, square = total[2 * j : 2 * j + 2] / weight
                 square = min(max(square, u**2 / n), n) + self.scores.variance / weight**2
@@ -194,7 +188,7 @@ class HeldOut(Validator):
                     n * middle + half * u,
                     (n * middle + 2 * half * u) * middle + half**2 * square,
                 )
-                if kind == ERROR:
+                if not j:
                     block[sums.ERROR_RANGE] = half**2 * (n + self.scores.variance / weight**2)
             if task.cells:
                 block[sums.CELLS : sums.CELLS + 2] = n, self.scores.variance / _CELL**2

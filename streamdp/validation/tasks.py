@@ -10,11 +10,9 @@ import math
 
 import numpy as np
 
-from streamdp.validation.plan import ERROR
+from streamdp.validation.answers import Errors
 
-_GAIN, _DECAY = 0.15, 0.6
 PARTS = 16  # the intervals in which held-out numbers are counted, to find the constant
-_GOLDEN = (math.sqrt(5) - 1) / 2
 _NARROW = 1e-290  # the least width of all of them
 REACH = 1.5  # the largest distance of the log-odds of a prediction from those of the constant that counts
 _NEAR, _SURE = 0.1, (0.02, 0.03)  # of the level of a quantile; of the constant's expected excess, or of its log loss
@@ -35,6 +33,7 @@ class Numbers:
     weights = (1.0, 1.0)
     groups = PARTS
     cells = 0
+    _form = "pinball loss"
     reach = 2.5
     """Up to how many spreads of the target a distance counts, if none is declared."""
 
@@ -47,21 +46,10 @@ class Numbers:
         """The largest error that an answer is about; larger distances of target and prediction than `reach` are cut."""
         return self._unit * max(self._tau, 1 - self._tau) * reach
 
-    def range(self, kind: int, known: np.ndarray, reach: float) -> tuple[float, float]:
-        """The least and the largest value of the `kind`, `ERROR` or `OTHER`; `known`, `reach` as for `values`."""
-        return 0.0, self.largest(reach)
-
-    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
-        """The values (n,) of the `kind` for scores (n, K) and targets y (n,), within `range`, as a new array.
-
-        The constant is `known`, and `reach` is as for `largest`.
-        """
-        found: np.ndarray = np.clip(y, self._low, self._high)
-        found -= scores[:, 0] if kind == ERROR else self.constant(known)
-        np.maximum(self._tau * found, (self._tau - 1) * found, out=found)
-        found *= self._unit
-        np.minimum(found, self.largest(reach), out=found)
-        return found
+    def errors(self, known: np.ndarray, reach: float) -> Errors:
+        """What records say while the numbers `known` of the constant are fixed; `reach` is as for `largest`."""
+        numbers = (self._tau, self._unit, self._low, self._high, reach, self.constant(known), float(known[0]))
+        return Errors(self._form, numbers, np.zeros(0), 0, np.zeros(7))
 
     def start(self, middle: float, reach: float, summed: bool = False) -> np.ndarray:
         """What is known about the constant before the first answer, as numbers: it is looked for from the middle.
@@ -74,7 +62,7 @@ class Numbers:
         return np.concatenate([[low, max(high, low + 1e-9 * reach), 0.0], np.zeros(PARTS)])
 
     def constant(self, known: np.ndarray) -> float:
-        """The best constant, from the numbers known, of `start`, `learned` and `counted`."""
+        """The best constant, from the numbers known, of `start`, answers and `counted`."""
         if len(known) == 3:
             return float(known[self.AVERAGE])
         low, high, _, *counts = known.tolist()
@@ -101,23 +89,6 @@ class Numbers:
         found: np.ndarray = known + np.concatenate([[0.0, 0.0, variance], counts])
         return found
 
-    def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
-        """The true answers (n,) about y (n,) as -1 or 1, by what is known; `first` counts the answers before."""
-        return np.where(np.clip(y, self._low, self._high) <= known[self.CONSTANT], 1.0, -1.0)
-
-    def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
-        """What is known, as a new array, after unbiased noisy answers `noisy` (n,); `first` counts those before.
-
-        `reach` is that of `largest`.
-        """
-        c, weight, average = known.tolist()
-        for t, bit in enumerate(noisy.tolist(), first + 20):
-            c += _GAIN * reach * t**-_DECAY * (2 * self._tau - 1 - bit)
-            c = min(max(c, self._low), self._high)
-            weight += t
-            average += (t / weight) * (c - average)
-        return np.array([c, weight, average])
-
 
 class Squares(Numbers):
     """Numbers of which the mean is learned: the squared error beside that of the mean.
@@ -127,6 +98,7 @@ class Squares(Numbers):
     up or down, so that the mean stays.
     """
 
+    _form = "squared error"
     reach = 10.0  # the squares of far targets are most of the error
 
     def __init__(self, low: float, high: float) -> None:
@@ -135,13 +107,6 @@ class Squares(Numbers):
 
     def largest(self, reach: float) -> float:
         return reach**2
-
-    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
-        found: np.ndarray = np.clip(y, self._low, self._high)
-        found -= scores[:, 0] if kind == ERROR else self.constant(known)
-        np.clip(found, -reach, reach, out=found)
-        found *= found
-        return found
 
     def constant(self, known: np.ndarray) -> float:
         if len(known) == 3:
@@ -157,20 +122,6 @@ class Squares(Numbers):
         found: np.ndarray = np.floor(place + np.random.default_rng().random(len(y)))
         places: np.ndarray = np.minimum(found, PARTS - 1).astype(np.int64)
         return places
-
-    def _levels(self, first: int, n: int) -> np.ndarray:
-        """c for the answers after the `first` ones, n many."""
-        found: np.ndarray = self._low + (self._high - self._low) * ((first + 1 + np.arange(n)) * _GOLDEN % 1.0)
-        return found
-
-    def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
-        return np.where(np.clip(y, self._low, self._high) <= self._levels(first, len(y)), 1.0, -1.0)
-
-    def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
-        weight = known[self.WEIGHT] + len(noisy)
-        found = self._high - (self._high - self._low) * (1 + noisy) / 2
-        average = known[self.AVERAGE] + float(np.sum(found - known[self.AVERAGE])) / max(weight, 1.0)
-        return np.array([average, weight, average])
 
 
 class Classes:
@@ -188,19 +139,14 @@ class Classes:
     def __init__(self, classes: int) -> None:
         self.groups = classes
 
-    def range(self, kind: int, known: np.ndarray, reach: float) -> tuple[float, float]:
-        """See `Numbers.range`."""
-        return 0.0, 1.0
-
     def largest(self, reach: float) -> float:
         """See `Numbers.largest`: 1."""
         return 1.0
 
-    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
-        """See `Numbers.values`: 1 for a wrong prediction, else 0."""
-        decided = _decided(scores) if kind == ERROR else np.argmax(self.shares(known))
-        found: np.ndarray = (decided != y).astype(float)
-        return found
+    def errors(self, known: np.ndarray, reach: float) -> Errors:
+        """See `Numbers.errors`."""
+        shares = self.shares(known)
+        return Errors("wrong class", (REACH / 2, int(np.argmax(shares)), 0.0, 0.0, 1.0), shares, 0, np.zeros(7))
 
     def start(self, middle: float, reach: float, summed: bool = False) -> np.ndarray:
         """See `Numbers.start`."""
@@ -232,29 +178,11 @@ class Classes:
         """See `Numbers.group`: the classes."""
         return y.astype(np.int64)
 
-    def cell(self, scores: np.ndarray, y: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """The cells (n,) of scores (n, 1) and classes y (n,) by the shares `known`; the first eight are of class 0."""
-        q = self.shares(known)
-        edges = math.log(q[1] / q[0]) + np.linspace(-REACH, REACH, 7)
-        found: np.ndarray = np.searchsorted(edges, scores[:, 0]) + 8 * y.astype(np.int64)
-        return found
-
     def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
         """See `Numbers.counted`."""
         p = np.clip(counts / n, 0.0, 1.0)
         spread = 4 * n * np.maximum(p * (1 - p), 1 / n) + 4 * variance
         found: np.ndarray = known + np.concatenate([np.full(len(p), n), 2 * counts - n, spread])
-        return found
-
-    def bits(self, y: np.ndarray, known: np.ndarray, first: int) -> np.ndarray:
-        """See `Numbers.bits`: "is it class k?", for one class after the other."""
-        return np.where(y == (first + np.arange(len(y))) % self.groups, 1.0, -1.0)
-
-    def learned(self, noisy: np.ndarray, known: np.ndarray, first: int, reach: float) -> np.ndarray:
-        """See `Numbers.learned`."""
-        asked = (first + np.arange(len(noisy))) % self.groups
-        more = [np.bincount(asked, weights, self.groups) for weights in (None, noisy, noisy**2)]
-        found: np.ndarray = known + np.concatenate(more)
         return found
 
 
@@ -269,7 +197,7 @@ class Probabilities(Classes):
 
     its log loss minus that of q, lies in a range of at most 2 REACH. The expected `Classes.excess` of q is added to D:
     then D is about the best constant. Beside it stands the error rate of the unclipped model; two classes also have
-    `cells`: eight intervals of scores for each class, which give the AUC.
+    `cells`: eight intervals of scores for each class, the first eight of class 0, which give the AUC.
     """
 
     measure = "log loss"
@@ -279,44 +207,19 @@ class Probabilities(Classes):
         super().__init__(classes)
         self.cells = 16 if classes == 2 else 0
 
-    def range(self, kind: int, known: np.ndarray, reach: float) -> tuple[float, float]:
-        """See `Numbers.range`: at the least and the largest r of one class, with all others opposite."""
-        if kind != ERROR:
-            return 0.0, 1.0
+    def errors(self, known: np.ndarray, reach: float) -> Errors:
+        """See `Numbers.errors`; the range is that at the least and the largest r of one class, all others opposite."""
         q, more = self.shares(known), self.excess(known)
         ends = np.array([-REACH / 2, REACH / 2])
-        alone = np.logaddexp(np.log(q)[:, None] + ends, np.log1p(-q)[:, None] - ends)
-        return float((alone - ends).min()) + more, float((alone - ends).max()) + more
+        alone = np.logaddexp(np.log(q)[:, None] + ends, np.log1p(-q)[:, None] - ends) - ends
+        numbers = (REACH / 2, int(np.argmax(q)), more, float(alone.min()) + more, float(alone.max()) + more)
+        cells = math.log(q[1] / q[0]) + np.linspace(-REACH, REACH, 7)
+        return Errors("log loss", numbers, q, self.cells, cells)
 
     def largest(self, reach: float) -> float:
         """See `Numbers.largest`: of D."""
         return 2 * REACH
 
-    def values(self, kind: int, scores: np.ndarray, y: np.ndarray, known: np.ndarray, reach: float) -> np.ndarray:
-        if kind != ERROR:
-            return super().values(ERROR, scores, y, known, reach)
-        q = self.shares(known)
-        r = _all_scores(scores)
-        r -= np.log(q)
-        r -= (r.max(axis=1, keepdims=True) + r.min(axis=1, keepdims=True)) / 2
-        np.clip(r, -REACH / 2, REACH / 2, out=r)
-        low, high = self.range(kind, known, reach)
-        found = np.log(np.exp(r) @ q) - r[np.arange(len(y)), y.astype(np.int64)] + self.excess(known)
-        r[:] = 0
-        return np.asarray(np.clip(found, low, high))
-
 
 Task = Numbers | Classes
 """What a model predicts."""
-
-
-def _all_scores(scores: np.ndarray) -> np.ndarray:
-    """The scores (n, K) of all classes, as a new array, within numbers that can be subtracted."""
-    found = np.clip(scores, -1e9, 1e9)
-    return found if found.shape[1] > 1 else np.column_stack([np.zeros(len(found)), found])
-
-
-def _decided(scores: np.ndarray) -> np.ndarray:
-    """The predicted classes (n,) of scores (n, K), or (n, 1) of two classes."""
-    found: np.ndarray = np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(np.int64)
-    return found

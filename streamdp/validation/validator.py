@@ -16,19 +16,17 @@ The proofs for privacy and for alarms are in docs/proofs/validation.md, that for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
-import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import FreshWords, Rng, draw
 from streamdp.validation import drift, quality, sums
-from streamdp.validation.answers import answer, factor
-from streamdp.validation.plan import CELL, CONSTANT, ERROR, OTHER, Plan, questions
+from streamdp.validation.answers import Errors
+from streamdp.validation.plan import Plan, questions
 from streamdp.validation.quality import Quality
-from streamdp.validation.tasks import Classes, Numbers, Task
+from streamdp.validation.tasks import Numbers, Task
 
 _SURE = 30.0
 _STRETCHES = 32
@@ -59,7 +57,10 @@ class Validator:
         self.point = np.zeros(size)
         """The vector that predicts in this block."""
         self.fixed = self.known
+        self._errors: tuple[np.ndarray, Errors] | None = None
         self.questions = np.zeros(0, dtype=np.int64)
+        self.quiet = np.zeros(2, dtype=np.int64)
+        """How many records came by since `allow`, asked nothing, and how many may come by before the next `take`."""
 
     @property
     def least(self) -> float:
@@ -69,7 +70,7 @@ class Validator:
     @property
     def due(self) -> bool:
         """Whether the block is complete, or its beginning was interrupted: `begin` comes before the next record."""
-        return not len(self.questions)
+        return len(self.questions) == int(self.quiet[0])
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """Begin a block with the point (size,) that predicts now.
@@ -77,6 +78,7 @@ class Validator:
         `middle` and `scale` are the centre and the spread of the target as far as they are known privately; with a
         spread of 0, records are not asked yet. `most` is half the width of the target's bounds.
         """
+        self.settle()
         self._end_block()
         progress = self.progress.copy()
         if progress[REACH] == 0 and scale > 0:
@@ -124,75 +126,45 @@ class Validator:
 
     def take(self, most: int) -> np.ndarray:
         """Return what the next records of the block, at most this many, are asked, and move past them."""
+        self.settle()
         asked, self.questions = self.questions[:most], self.questions[most:]
         self.progress[MET] += len(asked)
         return asked
 
+    def allow(self) -> None:
+        """Let the next records that are asked nothing come by, without `take`: they are counted in `quiet`."""
+        self.settle()
+        asked = self.questions.nonzero()[0]
+        self.quiet[1] = asked[0] if len(asked) else len(self.questions)
+
+    def settle(self) -> None:
+        """Move past the records that came by."""
+        came = int(self.quiet[0])
+        self.quiet[:] = 0
+        self.questions = self.questions[came:]
+        self.progress[MET] += came
+
     def answer(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, keep: np.ndarray) -> None:
         """Let records answer what they are asked (n,), not `NOTHING`. Hold the lock of the estimator.
 
-        `scores` (n, K) are the linear predictors of `point` for them, and are overwritten; the targets y (n,) are not
-        kept; `keep` (n,) are the probabilities of a true bit at their budgets.
+        `scores` (n, K) are the linear predictors of `point` for them, y (n,) their targets: both are
+        overwritten; `keep` (n,) or (1,) are the probabilities of a true bit at their budgets.
         """
         words = draw(self.rng, 2 * len(asked)).reshape(len(asked), 2)  # by record, however the records come
-        count = {CONSTANT: self._on_constant, ERROR: self._on_error, OTHER: self._on_error, CELL: self._on_cell}
+        found = self.open.copy(), self.progress.copy(), self.known.copy()
         try:
-            for kind in np.unique(asked).tolist():
-                rows = asked == kind
-                if rows.any():
-                    own = y[rows], scores[rows], words[rows]
-                    try:
-                        count[kind](kind, *own, keep[rows])
-                    finally:
-                        for raw in own:
-                            raw[:] = 0
+            self.errors.answer(asked, scores, y, keep, words, *found)
+            self.open, self.progress, self.known = found
         finally:
-            scores[:] = 0
+            scores[:] = y[:] = 0
             words[:] = 0
 
-    def _on_constant(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        first, reach = int(self.progress[CONSTANTS]), float(self.progress[REACH])
-        noisy = answer(self.task.bits(y, self.fixed, first), keep, words)
-        progress = self.progress.copy()
-        progress[CONSTANTS] += len(noisy)
-        progress[INFORMATION] += float(np.sum((2 * keep - 1) ** 2))
-        self.progress = progress
-        self.known = self.task.learned(noisy, self.known, first, reach)
-        self._add(sums.OTHERS, noisy[:0], len(noisy))
-
-    def _on_error(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        known, reach = self.fixed, float(self.progress[REACH])
-        low, high = self.task.range(kind, known, reach)
-        half = (high - low) / 2
-        values = self.task.values(kind, scores, y, known, reach)
-        values -= low + half
-        values /= half
-        noisy = answer(values, keep, words) * half + (low + half)
-        if kind == OTHER:
-            self._add(sums.OTHERS, noisy, len(noisy))
-        else:
-            self._add(sums.ERRORS, noisy, len(noisy), float(np.sum((factor(keep) * half) ** 2)))
-
-    def _on_cell(self, kind: int, y: np.ndarray, scores: np.ndarray, words: np.ndarray, keep: np.ndarray) -> None:
-        """Ask for one random coordinate of the Walsh transform of a record's cell, other than the first."""
-        count = self.task.cells
-        rows = 1 + (words[:, 0] % np.uint64(count - 1)).astype(np.int64)
-        signs = _walsh(count)[rows]
-        assert isinstance(self.task, Classes)
-        values = signs[np.arange(len(y)), self.task.cell(scores, y, self.fixed)]
-        noisy = answer(values, keep, words) * (count - 1)
-        more = np.zeros_like(self.open)
-        more[sums.ANSWERS] = more[sums.CELLS] = len(noisy)
-        more[sums.CELL_NOISE] = np.square(noisy).sum() / (count * (count - 1))
-        more[sums.COLUMNS :] = (noisy @ signs + len(noisy)) / count
-        self.open = self.open + more
-
-    def _add(self, first: int, noisy: np.ndarray, answers: int, ranges: float = 0.0) -> None:
-        more = np.zeros_like(self.open)
-        more[first : first + 3] = len(noisy), noisy.sum(), np.square(noisy).sum()
-        more[sums.ERROR_RANGE] = ranges
-        more[sums.ANSWERS] = answers
-        self.open = self.open + more
+    @property
+    def errors(self) -> Errors:
+        """What records of this block say."""
+        if self._errors is None or self._errors[0] is not self.fixed:
+            self._errors = self.fixed, self.task.errors(self.fixed, float(self.progress[REACH]))
+        return self._errors[1]
 
     def quality(self) -> Quality:
         """The quality of the model by the answers."""
@@ -217,6 +189,7 @@ class Validator:
 
     def state(self) -> dict[str, np.ndarray]:
         """The state as new arrays. No random words and no values of records are in it."""
+        self.settle()
         return {name: value.copy() for name, value in self._numbers().items()}
 
     def _numbers(self) -> dict[str, np.ndarray]:
@@ -251,10 +224,13 @@ class Validator:
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
         self.progress, self.known, self.fixed, self.point = progress, found["known"], found["fixed"], found["point"]
         self._total, self.open = found["total"], found["open"]
+        self.quiet[:] = 0
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:
         """Take over the answers about models of disjoint records. What is recent is the later half of each."""
+        for part in parts:
+            part.settle()
         all_progress = np.stack([part.progress for part in parts])
         self.progress = all_progress.sum(axis=0)
         self.progress[REACH], self.progress[DRIFT] = all_progress[:, REACH].max(), all_progress[:, DRIFT].max()
@@ -265,10 +241,3 @@ class Validator:
         later = np.sum([part._halves.later_half() + part.open for part in parts], axis=0)  # noqa: SLF001
         self._halves.start(later[None, :], max(drift.FIRST, later[sums.ANSWERS]))
         self._window.clear()
-
-
-@lru_cache
-def _walsh(size: int) -> np.ndarray:
-    """The signs (size, size) of Walsh's functions; the first is 1."""
-    found: np.ndarray = scipy.linalg.hadamard(size).astype(float)
-    return found

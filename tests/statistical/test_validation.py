@@ -94,14 +94,7 @@ def test_a_sum_of_people_who_are_held_out_keeps_the_budget_and_half_its_noise_do
             held.fixed = known
             held.add(np.full(1, ERROR), np.full((1, 1), score), np.full(1, label), np.ones(1, dtype=np.int64))
             held.scores.discard()  # the vector alone is of interest: its law is that plus the noise
-            vectors = np.zeros((1, 20))
-            low, high = task.range(ERROR, known, 1.0)
-            u = (2 * task.values(ERROR, np.full((1, 1), score), np.full(1, label), known, 1.0) - low - high) / (
-                high - low
-            )
-            vectors[0, :2] = u.item(), u.item() ** 2
-            vectors[0, 2:4] = 0.5 * (1 - 2 * label), 0.5
-            vectors[0, 4 + int(task.cell(np.full((1, 1), score), np.full(1, label), known).item())] = 0.5
+            vectors = held.errors.vectors(task.weights, 0.5, np.full((1, 1), score), np.full(1, label))
             found = np.empty((trials, 20))
             for trial in range(trials):
                 held.scores.add(vectors.copy())

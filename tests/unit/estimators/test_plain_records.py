@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from typing import Any
@@ -146,12 +147,35 @@ def test_what_is_no_record_is_refused(kind: Any, change: dict[str, Any], y: Any)
     assert model.n_seen == 101
 
 
-def test_records_that_may_answer_take_the_long_way() -> None:
-    model = LDPASGDRegressor(features=FEATURES, validation={"share": 0.5, "bound": 1.0})
+def test_records_that_are_asked_nothing_take_the_short_way_and_others_answer_as_in_arrays() -> None:
+    """Also from a state that was saved between two questions, and with a copy that goes on by itself."""
+    one, many = (LDPASGDRegressor(features=FEATURES, validation={"share": 0.2, "bound": 1.0}, seed=1) for _ in "12")
+    X, y = np.random.default_rng(0).normal(size=(1000, 3)), np.random.default_rng(1).normal(size=1000)
+    ways = []
+    for i, (row, target) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
+        one.learn_one(dict(zip(FEATURES, row, strict=True)), target)
+        ways.append(short_way_of(one) is not None)
+        if i % 37 == 0:
+            copied, state = copy.deepcopy(one), one.state_dict()
+            copied.learn_one(*PLAIN)
+            one.load_state_dict(state)
+    assert np.mean(ways) > 0.9
+    many.learn_arrays(X, y)
+    assert one.n_seen == many.n_seen == 1000
+    assert one.quality is not None
+    assert many.quality is not None
+    assert 0.15 < one.quality.total.answers / 1000 < 0.25
+    assert one.quality.total.answers == many.quality.total.answers
+    np.testing.assert_allclose(one.theta, many.theta)
+
+
+def test_records_that_all_answer_take_the_long_way() -> None:
+    model = LDPASGDRegressor(features=FEATURES, validation={"budget": "eps=1", "bound": 1.0})
     for _ in range(100):
         model.learn_one(*PLAIN)
     assert short_way_of(model) is None
     assert model.quality is not None
+    assert model.quality.total.answers == 100
 
 
 def test_a_copy_has_a_short_way_of_its_own() -> None:

@@ -11,6 +11,7 @@ from streamdp import ApproxDP, GaussianDP, PureDP
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.validation.plan import CELL, CONSTANT, ERROR, NOTHING, OTHER, plan_of, questions
 from streamdp.validation.tasks import Classes, Numbers
+from tests.support.questions import said_about_constant
 
 
 def test_the_share_of_records_that_answer_and_their_questions() -> None:
@@ -86,15 +87,13 @@ def test_the_best_constant_of_numbers_is_found_from_noisy_bits(tau: float) -> No
     """The quantile of a skewed target, up to 2 % of the largest error more than the least error."""
     rng = np.random.default_rng(2)
     y = rng.exponential(1.0, 40_000)
-    task, reach, a = Numbers(tau, -5, 20), 2.5, 2.16
+    task, reach = Numbers(tau, -5, 20), 2.5
     known = task.start(3.0, reach)
     for at in range(0, len(y), 50):
-        bits = task.bits(y[at : at + 50], known, at)
-        told = a * np.where(rng.random(50) < (bits / a + 1) / 2, 1, -1)
-        known = task.learned(told, known, at, reach)
+        known = said_about_constant(task, y[at : at + 50], known, at, reach)
 
     def loss(c: float) -> float:
-        return float(task.values(ERROR, np.full((len(y), 1), c), y, known, 1e9).mean())
+        return float(task.errors(known, 1e9).values(False, np.full((len(y), 1), c), y).mean())
 
     assert loss(task.constant(known)) - loss(float(np.quantile(y, tau))) < 0.02 * task.largest(reach)
 
@@ -104,8 +103,7 @@ def test_the_most_frequent_class_is_found_from_noisy_bits() -> None:
     y = rng.choice(3, 20_000, p=[0.3, 0.25, 0.45]).astype(float)
     task = Classes(3)
     known = task.start(0.0, 1.0)
-    told = 2.16 * np.where(rng.random(len(y)) < (task.bits(y, known, 0) / 2.16 + 1) / 2, 1, -1)
-    known = task.learned(told, known, 0, 1.0)
+    known = said_about_constant(task, y, known, 0, 1.0)
     assert np.argmax(task.shares(known)) == 2
     assert task.shares(known) == pytest.approx([0.3, 0.25, 0.45], abs=0.06)
     assert task.lacks(known) < 1

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from streamdp import PanPrivateRegressor
-from streamdp.validation.plan import ERROR, OTHER
 from streamdp.validation.tasks import Squares
+from tests.support.questions import said_about_constant
 
 TASK = Squares(0.0, 100.0)
 
@@ -21,7 +21,7 @@ def targets() -> np.ndarray:
 def test_the_mean_is_found_from_bits_and_from_counts() -> None:
     y = targets()
     first = TASK.start(50.0, 100.0)
-    found = TASK.learned(TASK.bits(y, first, 0), first, 0, 100.0)
+    found = said_about_constant(TASK, y, first, 0, 100.0, keep=1 - 2.0**-53)
     assert TASK.constant(found) == pytest.approx(y.mean(), abs=0.5)
     summed = TASK.start(50.0, 100.0, summed=True)
     counts = np.bincount(TASK.group(y, summed), minlength=TASK.groups).astype(float)
@@ -31,9 +31,10 @@ def test_the_mean_is_found_from_bits_and_from_counts() -> None:
 def test_errors_are_squares_that_are_cut() -> None:
     known, y = np.array([7.0, 1.0, 7.0]), np.array([0.0, 70.0])
     scores = np.array([[5.0], [60.0]])
-    assert TASK.values(ERROR, scores, y, known, 20.0).tolist() == [25.0, 100.0]
-    assert TASK.values(OTHER, scores, y, known, 20.0).tolist() == [49.0, 400.0]
-    assert TASK.range(ERROR, known, 20.0) == (0.0, 400.0)
+    errors = TASK.errors(known, 20.0)
+    assert errors.values(False, scores, y).tolist() == [25.0, 100.0]
+    assert errors.values(True, scores, y).tolist() == [49.0, 400.0]
+    assert errors.range(False) == (0.0, 400.0)
 
 
 def test_a_model_of_the_mean_is_validated_by_squares() -> None:

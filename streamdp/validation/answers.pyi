@@ -1,0 +1,29 @@
+"""Types of `answers`, which is compiled."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+FORMS: tuple[str, ...]
+
+def truthful(keep: float) -> float: ...
+def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarray: ...
+
+class Errors:
+    def __init__(
+        self, form: str, numbers: Sequence[float], shares: np.ndarray, cells: int, ends: np.ndarray
+    ) -> None: ...
+    def values(self, other: bool, scores: np.ndarray, y: np.ndarray) -> np.ndarray: ...
+    def range(self, other: bool) -> tuple[float, float]: ...
+    def vectors(self, weights: Sequence[float], cell: float, scores: np.ndarray, y: np.ndarray) -> np.ndarray: ...
+    def answer(
+        self,
+        asked: np.ndarray,
+        scores: np.ndarray,
+        y: np.ndarray,
+        keep: np.ndarray,
+        words: np.ndarray,
+        sums: np.ndarray,
+        progress: np.ndarray,
+        known: np.ndarray,
+    ) -> None: ...

@@ -1,0 +1,311 @@
+"""What a record says about a model, and one randomised answer about it: the mechanism of private validation.
+
+A record is asked for a number v in [-1, 1], such as its scaled error. v is rounded at random to -1 or 1, so that the
+mean stays v. The answer names this end with probability t = e^eps/(1 + e^eps), else the other one. The released value
+is the answer times a = 1/(2 t - 1), so its mean is v and its variance a^2 - v^2.
+
+Neighbours: replace one record. Trust: nobody if a person answers on their own side; here the process that calls
+`learn_one`. Claim: the answer keeps eps-DP for its record, against everyone who sees every answer; mu-GDP with t =
+Phi(mu/2); with (eps, delta), the delta is not used.
+
+Proof, shares and budgets of their own, comparison with a constant: docs/proofs/validation.md.
+"""
+
+from libc.math cimport INFINITY, exp, floor, fmod, log, pow, sqrt
+from libc.stdint cimport int64_t, uint64_t
+
+import numpy as np
+
+cimport numpy as cnp
+
+from streamdp.privacy.arrays cimport matrix, vector, whole_numbers, word_matrix
+
+cnp.import_array()
+
+cdef double GRID = 9007199254740992.0  # 2^53
+cdef double FAR = 1e9  # scores are cut here, so that they can be subtracted
+cdef double GOLDEN = (sqrt(5) - 1) / 2
+cdef double GAIN = 0.15, DECAY = 0.6
+# The forms of `Errors`; then as in `plan`, `sums` and `validator`.
+cdef enum:
+    PINBALL, SQUARED, WRONG, LOG_LOSS
+    CONSTANT = 1, ERROR = 2, OTHER = 3
+    ERRORS = 0, RANGE = 3, OTHERS = 4, ANSWERS = 7, CELLS = 8, NOISE = 9, COLUMNS = 10
+    CONSTANTS = 3, INFORMATION = 4
+
+
+FORMS = ("pinball loss", "squared error", "wrong class", "log loss")
+"""What an error may be."""
+
+
+cdef inline double truth_of(double keep) noexcept:
+    """The probability of a true answer, as a multiple of 2^-53."""
+    return floor(keep * GRID) / GRID
+
+
+cdef inline double uniform(uint64_t word) noexcept:
+    return <double> (word >> 11) / GRID
+
+
+cdef inline double answered(double value, double keep, const uint64_t* words) noexcept:
+    """An unbiased randomised answer about a value in [-1, 1], by two random words."""
+    cdef double t = truth_of(keep), a = 1 / (2 * t - 1)
+    return a if (2 * uniform(words[0]) - 1 < value) == (uniform(words[1]) < t) else -a
+
+
+cdef inline double clipped(double value, double low, double high) noexcept:
+    return low if value < low else high if value > high else value
+
+
+cdef inline int parity(Py_ssize_t bits) noexcept:
+    """-1 for an odd number of bits, else 1."""
+    cdef int found = 1
+    while bits:
+        found, bits = -found, bits & (bits - 1)
+    return found
+
+
+def truthful(double keep):
+    """The probability of a true answer that is used, a multiple of 2^-53.
+
+    `keep`: that of `mechanisms.response.truth`, above 1/2.
+    """
+    return truth_of(keep)
+
+
+def answer(cnp.ndarray values not None, cnp.ndarray keep not None, cnp.ndarray words not None):
+    """Unbiased randomised answers (n,).
+
+    `values`: (n,), in [-1, 1]. `keep`: (n,), as for `truthful`. `words`: (n, 2), of `draw`. Values and words are
+    overwritten with zeros.
+    """
+    cdef Py_ssize_t n = cnp.PyArray_DIM(values, 0), i
+    cdef cnp.ndarray out = np.empty(n)
+    cdef double* value = vector(values)
+    cdef double* found = vector(out)
+    cdef const double* kept = vector(keep)
+    cdef uint64_t* word = word_matrix(words)
+    for i in range(n):
+        found[i] = answered(value[i], kept[i], word + 2 * i)
+        value[i] = word[2 * i] = word[2 * i + 1] = 0
+    return out
+
+
+cdef class Errors:
+    """What records say about a model while what is known of the constant is fixed: see `tasks`.
+
+    `form`: of `FORMS`. `numbers`: for numbers the level tau, the factor of
+    the loss, the bounds, the largest distance, the constant, the threshold of the bits about it; for classes the largest
+    distance of log-odds from their middle, the class that is predicted without a model, the expected excess, and the range
+    of the log loss. `shares`: (K,), those of the
+    classes; empty for numbers. `cells`: how many cells there are. `ends`: (7,), the scores that separate these.
+    """
+
+    cdef tuple _given
+    cdef int _form
+    cdef double _tau, _unit, _low, _high, _reach, _constant, _threshold, _excess, _least, _most
+    cdef Py_ssize_t _classes, _usual, _cells
+    cdef double* _share
+    cdef double* _log
+    cdef double* _end
+
+    def __init__(self, form, numbers, cnp.ndarray shares not None, Py_ssize_t cells, cnp.ndarray ends not None):
+        logs = np.log(shares)
+        self._given = (form, numbers, shares, cells, ends, logs)
+        self._form, self._cells, self._classes = FORMS.index(form), cells, cnp.PyArray_DIM(shares, 0)
+        self._share, self._log, self._end = vector(shares), vector(logs), vector(ends)
+        if self._classes:
+            self._reach, self._usual, self._excess, self._least, self._most = numbers
+        else:
+            self._tau, self._unit, self._low, self._high, self._reach, self._constant, self._threshold = numbers
+            self._least = 0
+            self._most = self._reach**2 if self._form == SQUARED else self._unit * max(self._tau, 1 - self._tau) * self._reach
+
+    def __reduce__(self):
+        return Errors, self._given[:5]
+
+    cdef inline double _bound(self, bint other, bint high) noexcept:
+        """An end of the range of a value."""
+        if self._form == LOG_LOSS and not other:
+            return self._most if high else self._least
+        if self._classes:
+            return high
+        return self._most if high else 0
+
+    cdef double _value(self, bint other, const double* scores, Py_ssize_t outputs, double y) noexcept:
+        """What a record says about the model, or about what stands beside it."""
+        cdef Py_ssize_t k, best = 0, label = <Py_ssize_t> y
+        cdef double found, r, least = INFINITY, most = -INFINITY, middle, total = 0, own = 0
+        if not self._classes:
+            found = clipped(y, self._low, self._high) - (self._constant if other else scores[0])
+            if self._form == SQUARED:
+                found = clipped(found, -self._reach, self._reach)
+                return found * found
+            return min(max(self._tau * found, (self._tau - 1) * found) * self._unit, self._most)
+        if self._form == WRONG and other:
+            return self._usual != label
+        if self._form == WRONG or other:
+            if outputs == 1:
+                return (scores[0] > 0) != label
+            for k in range(1, outputs):
+                if scores[k] > scores[best]:
+                    best = k
+            return best != label
+        for k in range(self._classes):
+            r = self._odds(scores, outputs, k)
+            least, most = min(least, r), max(most, r)
+        middle = (least + most) / 2
+        for k in range(self._classes):
+            r = clipped(self._odds(scores, outputs, k) - middle, -self._reach, self._reach)
+            total += self._share[k] * exp(r)
+            if k == label:
+                own = r
+        return clipped(log(total) - own + self._excess, self._least, self._most)
+
+    cdef inline double _odds(self, const double* scores, Py_ssize_t outputs, Py_ssize_t k) noexcept:
+        if outputs > 1:
+            return clipped(scores[k], -FAR, FAR) - self._log[k]
+        return (clipped(scores[0], -FAR, FAR) if k else 0) - self._log[k]
+
+    cdef Py_ssize_t _cell(self, double score, double y) noexcept:
+        cdef Py_ssize_t found = 0
+        while found < 7 and self._end[found] < score:
+            found += 1
+        return found + 8 * <Py_ssize_t> y
+
+    def values(self, bint other, cnp.ndarray scores not None, cnp.ndarray y not None):
+        """The values (n,), within `range`.
+
+        `other`: whether they are about what stands beside the model, and not about the model. `scores`: (n, K). `y`:
+        (n,).
+        """
+        cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), i
+        cdef cnp.ndarray out = np.empty(n)
+        cdef double* found = vector(out)
+        cdef const double* score = matrix(scores)
+        cdef const double* target = vector(y)
+        for i in range(n):
+            found[i] = self._value(other, score + i * outputs, outputs, target[i])
+        return out
+
+    def range(self, bint other):
+        """The least and the largest value.
+
+        `other`: as for `values`.
+        """
+        return self._bound(other, False), self._bound(other, True)
+
+    def vectors(self, weights, double cell, cnp.ndarray scores not None, cnp.ndarray y not None):
+        """What records add to a sum, (n, 4 + cells): both values u, scaled to [-1, 1], as (u, u^2), and the cell.
+
+        `weights`: those of the two. `cell`: what stands in one of the cells. `scores`, `y`: as for `values`.
+        """
+        cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), size = 4 + self._cells, i, j
+        cdef cnp.ndarray out = np.zeros((n, size))
+        cdef double* found = matrix(out)
+        cdef const double* score = matrix(scores)
+        cdef const double* target = vector(y)
+        cdef double weight[2]
+        cdef double low, high, u
+        weight[0], weight[1] = weights
+        for i in range(n):
+            for j in range(2):
+                low, high = self._bound(j, False), self._bound(j, True)
+                u = (2 * self._value(j, score + i * outputs, outputs, target[i]) - low - high) / (high - low)
+                found[i * size + 2 * j], found[i * size + 2 * j + 1] = weight[j] * u, weight[j] * u * u
+            if self._cells:
+                found[i * size + 4 + self._cell(score[i * outputs], target[i])] = cell
+        return out
+
+    def answer(
+        self,
+        cnp.ndarray asked not None,
+        cnp.ndarray scores not None,
+        cnp.ndarray y not None,
+        cnp.ndarray keep not None,
+        cnp.ndarray words not None,
+        cnp.ndarray sums not None,
+        cnp.ndarray progress not None,
+        cnp.ndarray known not None,
+    ):
+        """Add the randomised answers of records to sums and to what is known; words are overwritten with zeros.
+
+        `asked`: (n,) int64, something. `scores`, `y`: as for `values`. `keep`: (n,) or (1,), as for `truthful`.
+        `words`: (n, 2), of `draw`. `sums`, `progress`, `known`: as `Validator` has them; they are changed.
+        """
+        cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), i
+        cdef const int64_t* question = whole_numbers(asked)
+        cdef const double* score = matrix(scores)
+        cdef const double* target = vector(y)
+        cdef const double* kept = vector(keep)
+        cdef bint each = cnp.PyArray_DIM(keep, 0) > 1
+        cdef uint64_t* word = word_matrix(words)
+        cdef double* total = vector(sums)
+        cdef double* done = vector(progress)
+        cdef double* learned = vector(known)
+        cdef double low, half, noisy
+        cdef bint other
+        for i in range(n):
+            total[ANSWERS] += 1
+            if question[i] == CONSTANT:
+                self._learn_constant(target[i], kept[0], word, done, learned)
+            elif question[i] == ERROR or question[i] == OTHER:
+                other = question[i] == OTHER
+                low = self._bound(other, False)
+                half = (self._bound(other, True) - low) / 2
+                noisy = (self._value(other, score, outputs, target[i]) - (low + half)) / half
+                noisy = answered(noisy, kept[0], word) * half + (low + half)
+                _add(total + (OTHERS if other else ERRORS), noisy)
+                if not other:
+                    total[RANGE] += (half / (2 * truth_of(kept[0]) - 1)) ** 2
+            else:
+                self._say_cell(self._cell(score[0], target[i]), kept[0], word, total)
+            word[0] = word[1] = 0
+            word += 2
+            score += outputs
+            kept += each
+
+    cdef void _say_cell(self, Py_ssize_t cell, double keep, const uint64_t* word, double* total) noexcept:
+        """Ask for one random coordinate of the Walsh transform of a record's cell, other than the first."""
+        cdef Py_ssize_t count = self._cells, row = 1 + <Py_ssize_t> (word[0] % <uint64_t> (count - 1)), c
+        cdef double noisy = answered(parity(row & cell), keep, word) * (count - 1)
+        total[CELLS] += 1
+        total[NOISE] += noisy * noisy / (count * (count - 1))
+        for c in range(count):
+            total[COLUMNS + c] += (noisy * parity(row & c) + 1) / count
+
+    cdef void _learn_constant(
+        self, double y, double keep, const uint64_t* word, double* done, double* known
+    ) noexcept:
+        """Ask one bit about the constant, and learn from the answer."""
+        cdef double t = done[CONSTANTS], level, noisy
+        cdef Py_ssize_t k
+        done[CONSTANTS] += 1
+        done[INFORMATION] += (2 * keep - 1) ** 2
+        if self._classes:
+            k = <Py_ssize_t> fmod(t, <double> self._classes)
+            noisy = answered(1 if y == k else -1, keep, word)
+            known[k] += 1
+            known[self._classes + k] += noisy
+            known[2 * self._classes + k] += noisy * noisy
+            return
+        y = clipped(y, self._low, self._high)
+        if self._form == SQUARED:
+            level = self._low + (self._high - self._low) * fmod((t + 1) * GOLDEN, 1)
+            noisy = answered(1 if y <= level else -1, keep, word)
+            known[1] += 1
+            known[2] += (self._high - (self._high - self._low) * (1 + noisy) / 2 - known[2]) / known[1]
+            known[0] = known[2]
+            return
+        noisy = answered(1 if y <= self._threshold else -1, keep, word)
+        t += 20
+        known[0] += GAIN * self._reach * pow(t, -DECAY) * (2 * self._tau - 1 - noisy)
+        known[0] = clipped(known[0], self._low, self._high)
+        known[1] += t
+        known[2] += t / known[1] * (known[0] - known[2])
+
+
+cdef inline void _add(double* place, double noisy) noexcept:
+    place[0] += 1
+    place[1] += noisy
+    place[2] += noisy * noisy

@@ -1,0 +1,29 @@
+"""Records that are asked about the constant of private validation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamdp.privacy.entropy import SeededEntropy, draw
+from streamdp.validation.plan import CONSTANT
+from streamdp.validation.sums import COLUMNS
+from streamdp.validation.tasks import Task
+from streamdp.validation.validator import CONSTANTS, PROGRESS
+
+USUAL = float(np.e / (1 + np.e))
+"""The probability of a true answer at epsilon = 1."""
+
+
+def said_about_constant(
+    task: Task, y: np.ndarray, known: np.ndarray, before: int, reach: float, keep: float = USUAL
+) -> np.ndarray:
+    """What is known after answers of all records y (n,), with so many answers before."""
+    n, found, progress = len(y), known.copy(), np.zeros(PROGRESS)
+    progress[CONSTANTS] = before
+    words = draw(SeededEntropy(before), 2 * n).reshape(n, 2)
+    sums = np.zeros(COLUMNS + task.cells)
+    task.errors(known, reach).answer(
+        np.full(n, CONSTANT), np.zeros((n, 1)), y, np.full(n, keep), words, sums, progress, found
+    )
+    assert not words.any()
+    return found
