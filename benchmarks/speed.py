@@ -37,7 +37,14 @@ import streamdp
 import streamdp.stats as private
 from benchmarks.shared.pages import fill, table
 from benchmarks.shared.track import run_of, track
-from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor, PanPrivateRegressor, ShuffleRegressor
+from streamdp import (
+    LDPASGDClassifier,
+    LDPASGDRegressor,
+    LDPSGDRegressor,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleRegressor,
+)
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.cli.settings import file_like
@@ -246,7 +253,7 @@ def single_records() -> list[Row]:
 
 
 def people() -> list[Row]:
-    """Records with subjects, under a cap, beside those without; and records that join a window."""
+    """Records with subjects, under a cap, and with validation, beside those without; records that join a window."""
     pairs, found = records_of(2_000), {}
     n, numbers = len(pairs), itertools.count()
 
@@ -266,6 +273,13 @@ def people() -> list[Row]:
         ):
             model = kind(features=FEATURES, ledger=streamdp.Ledger("eps=1e6,delta=.5"))
             found[f"{plain}, a cap, {who}"] = Work(capped(model, subject_of), n, plain, goal)
+    for kind in (LDPASGDClassifier, PanPrivateClassifier):
+        plain = f"`learn_one`, {kind.__name__}"
+        labelled = [(x, target > 0) for x, target in pairs]
+        found[plain] = Work(learning(kind(features=FEATURES), labelled), n)
+        for name, declared in (("a share", {"share": 0.1}), ("a budget", {"budget": "eps=0.5"})):
+            model = kind(features=FEATURES, validation=declared)
+            found[f"{plain}, validation by {name}"] = Work(learning(model, labelled), n, plain, 1 / 2)
     for d in (10, 50):
         several, names = records_of(n, d), [f"x{j}" for j in range(d)]
         river = f"`learn_one`, d = {d}, {LINEAR}"
