@@ -39,7 +39,7 @@ SAID = {
     "batches": ["eps=1"],
     "people": ["10000", "(epsilon, delta)"],
     "operate": ['"reason": "done"', "unknown_category"],
-    "transforms": ["log(income) x city=Lyon", "age above 50"],
+    "transforms": ["log(income) x city=Lyon", "age above 50", "6 ['town 000'"],
     "export": ["wrote people.json"],
     "limits": ["of 1,000 records were learned"],
     "coming_from": ["Accuracy: ", "GaussianDpEvent"],
