@@ -13,7 +13,7 @@ from streamdp.config.job import JobConfig
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.prospect import Prospect, prospect
 from streamdp.config.settings import ReadConfig
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
 from streamdp.runtime.bad_records import by_reason, fixes, in_words, too_many
@@ -41,7 +41,7 @@ def empty_places(path: str) -> list[str]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return []  # `load_config` says why
-    document = Document(text, path)
+    document = YamlText(text, path)
     out = []
     for place in _empty(document.data.get("schema"), document.data.get("model")):
         fix = _FIXES["features" if place[1] == "features" else place[-1]]

@@ -32,7 +32,7 @@ from streamdp.config.settings import Settings, by_type, type_of
 from streamdp.config.shuffle import MixerSourceConfig, ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.trust import ESTIMATORS, STATISTICS, completed
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from streamdp.errors import ConfigError
 from streamdp.estimators.door import trust_of
 from streamdp.learners.batches import Batches
@@ -322,7 +322,7 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
         raise ConfigError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
-    document = Document(text, str(path))
+    document = YamlText(text, str(path))
     for keys, value in assignments:
         assign(document.data, keys, value)
 

@@ -74,7 +74,7 @@ def read_value(text: str, name: str) -> Any:
     return value
 
 
-class Document:
+class YamlText:
     """A YAML text whose root is a mapping: `data` is its value, `line` locates its settings.
 
     Raises `ConfigError` with `name`, line and column if the text is not such a document.

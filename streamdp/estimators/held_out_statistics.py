@@ -104,7 +104,7 @@ class HeldOutStatistics:
         return self.validator
 
     def users(self, before: int, n: int) -> np.ndarray:
-        """See `Asked.users`."""
+        """See `HeldOutPeople.users`."""
         if self._plan.share is None or not self.sums.enough(n * self._plan.share):
             return np.zeros(n, dtype=bool)
         held: np.ndarray = questions(before, n, self._plan.share, False) != NOTHING
@@ -157,7 +157,7 @@ class HeldOutStatistics:
         self.validator.begin(self._prediction.estimate(), *learner.place_of_target)
 
     def add(self, X: np.ndarray, y: np.ndarray) -> None:
-        """See `Asked.add`: rows say what they are asked about the model before their batch."""
+        """See `HeldOutPeople.add`: rows say what they are asked about the model before their batch."""
         if not self.sums.begun:
             self._show(self._learner)
         asked = self.sums.take(len(X))
@@ -173,7 +173,7 @@ class HeldOutStatistics:
             y[:] = 0
 
     def say(self, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
-        """See `Asked.say`: first about the constant."""
+        """See `HeldOutPeople.say`: first about the constant."""
         learner = self._learner
         self._show(learner)
         asked = self.sums.take(len(sizes), learns_constant=False)

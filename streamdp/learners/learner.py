@@ -57,7 +57,7 @@ class People(Protocol):
         """Count a spend, before the rows that it is spent on are learned."""
 
 
-class Asked(Protocol):
+class HeldOutPeople(Protocol):
     """What rows or people say about the model, as one noisy sum for each batch or window."""
 
     def add(self, X: np.ndarray, y: np.ndarray) -> None:
@@ -118,7 +118,7 @@ class Learner(ABC):
         """The open batch, if rows share one noise; None: each row is a release of its own."""
         self.side: SideStatistics | None = None
         """Statistics that are estimated from the rows that are learned; None: there are none."""
-        self.held_out: Asked | None = None
+        self.held_out: HeldOutPeople | None = None
         """What is released of rows about the model in batches or windows; None: nothing."""
         self.refusal: str | None = None
         """Why rows cannot be learned here, as the text of an error; None: they can."""

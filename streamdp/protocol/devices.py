@@ -30,7 +30,7 @@ _ROWS = 1000
 _BYTES = 16 << 20
 
 
-class Device:
+class ShuffleDevice:
     """One person's device, with one record of the job of an `agreement`. Threads may share it.
 
     `answered` says whether the record has answered before. `note` stores durably, with the record, that it has;
@@ -40,7 +40,7 @@ class Device:
     >>> from streamdp.protocol.shuffle_wire import write_announcement
     >>> model = ShuffleClassifier(features=["a", "b"])
     >>> announced = write_announcement(Agreement(model).announcement(model.batch, model.randomizer.point))
-    >>> device = Device(Agreement(model))
+    >>> device = ShuffleDevice(Agreement(model))
     >>> key, value = device.answer(announced, {"a": 0.5, "b": -1.0}, True)
     >>> device.answered
     True

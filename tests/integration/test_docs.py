@@ -9,7 +9,7 @@ import pytest
 
 from streamdp.config.job import make_config
 from streamdp.config.kafka import KafkaSourceConfig
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from tests.support.documents import Shell, blocks, shown
 from tests.support.outputs import shape
 from tests.support.paths import ROOT
@@ -80,7 +80,7 @@ def test_the_example_of_tokens_is_a_setting_of_a_job() -> None:
     (text,) = [code for language, code in blocks(SERVICE.read_text()) if language == "yaml"]
     job = {"job": "x", "source": {"type": "http"}, "model": {"estimator": "LDPASGDClassifier"}}
     schema = {"features": {"a": [0, 1]}, "target": {"column": "y", "classes": ["no", "yes"]}}
-    service = Document(text.replace("DIGEST", "0" * 64), "service.md").data
+    service = YamlText(text.replace("DIGEST", "0" * 64), "service.md").data
     assert make_config({**job, "schema": schema, **service}).job == "x"
 
 
@@ -90,6 +90,6 @@ def test_the_examples_of_schemas_are_sources_of_jobs() -> None:
     schema = {"features": {"a": [0, 1]}, "target": {"column": "y", "classes": ["no", "yes"]}}
     other = re.sub(r"(?m)^  schema_registry.*\n", "", text)
     for source in (text, re.sub("# (schemas: schemas/)", r"\1", other), re.sub("# (schemas: {)", r"\1", other)):
-        config = make_config({"job": "x", "schema": schema, "model": model, **Document(source, "kafka.md").data})
+        config = make_config({"job": "x", "schema": schema, "model": model, **YamlText(source, "kafka.md").data})
         assert isinstance(config.source, KafkaSourceConfig)
         assert (config.source.schemas is None) == (config.source.schema_registry is not None)

@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaAdminClient
 
 from connectors.kafkaclient import CONNECTION
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from tests.support import topics
 from tests.support.commands import Quick
 from tests.support.kafka_job import counts
@@ -41,7 +41,7 @@ def test_a_topic_is_drafted_as_a_file_of_its_records_is_and_learned(
     assert SECRET not in said
     quick.error(0, "init", "data.jsonl", *columns, "-o", "file.yaml")
     text = (tmp_path / "job.yaml").read_text()
-    job, of_file = Document(text, "-").data, Document((tmp_path / "file.yaml").read_text(), "-").data
+    job, of_file = YamlText(text, "-").data, YamlText((tmp_path / "file.yaml").read_text(), "-").data
     assert job["schema"] == of_file["schema"]
     assert job["job"] == topic
     assert job["source"] == {

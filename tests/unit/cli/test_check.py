@@ -11,7 +11,7 @@ import pytest
 
 from streamdp.config.job import make_config
 from streamdp.config.prospect import planned
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from streamdp.serving.publish import committed
 from tests.support.commands import Quick
 from tests.support.paths import ROOT
@@ -277,18 +277,18 @@ def test_the_schema_accepts_the_jobs_of_the_project_and_refuses_mistakes(quick: 
     validator = jsonschema.Draft202012Validator(schema)
     texts = [path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))]
     jobs = [job for text in texts for job in text.split("<<'YAML'\n")[1:]]
-    found = [Document(text.split("\nYAML\n")[0], "a page").data for text in jobs]
+    found = [YamlText(text.split("\nYAML\n")[0], "a page").data for text in jobs]
     assert len(found) >= 5
-    for job in [*found, Document(JOB, "job").data]:
+    for job in [*found, YamlText(JOB, "job").data]:
         validator.validate(job)
     for wrong in (JOB.replace("model:", "modle:"), JOB.replace("LDPASGDRegressor", "Ridge")):
-        assert not validator.is_valid(Document(wrong, "job").data)
+        assert not validator.is_valid(YamlText(wrong, "job").data)
 
 
 def test_the_forms_of_data_in_the_documents_are_declarations() -> None:
     text = (ROOT / "docs" / "howto" / "files.md").read_text().split("```yaml\n")[1].partition("```")[0]
     settings = {"job": "x", "model": {"estimator": "LDPASGDRegressor"}}
-    schema = make_config(Document(text, "files").data | settings).build_schema()
+    schema = make_config(YamlText(text, "files").data | settings).build_schema()
     person = {
         "age": None,
         "city": "Rome",

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.shared.messy import MESSY, write
 from streamdp.config.job import load_config
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from tests.support.commands import Quick
 from tests.support.sizes import some
 
@@ -36,7 +36,7 @@ def test_a_draft_names_columns_and_types_and_no_value_of_few_records(data: Path,
     for value in ("4711", "Paris", "Lyon", "anna", "60000", "54"):
         assert value not in re.sub(r"#.*", "", text)
     assert "NOT PRIVATE" in text
-    job = Document(text, "job.yaml").data
+    job = YamlText(text, "job.yaml").data
     assert list(job["schema"]["features"]) == ["age", "sex", "city", "married", "Größe", "odd: name", "no"]
     assert job["schema"]["features"]["married"] == [False, True]
     assert job["schema"]["target"] == {"column": "wage", "bounds": None}
@@ -99,7 +99,7 @@ def test_the_delimiter_is_found_and_a_file_is_kept(data: Path, quick: Quick) -> 
 def test_json_lines(data: Path, quick: Quick) -> None:
     (data / "people.jsonl").write_text('{"age": 3, "ok": true}\nno json\n{"age": 4, "name": "x"}\n')
     code, out, _ = quick("init", "people.jsonl", "-o", "-")
-    job = Document(out, "-").data
+    job = YamlText(out, "-").data
     assert code == 0
     assert job["source"] == {"type": "jsonl", "path": "people.jsonl"}
     assert job["schema"]["features"] == {
@@ -132,7 +132,7 @@ def test_what_the_first_bytes_show_is_in_the_draft(
     """Before, such a file got a sentence that said how to convert it."""
     (tmp_path / "data.csv").write_bytes(content)
     assert quick("init", "data.csv", "--target", "y", "--public")[0] == 0
-    job = Document((tmp_path / "job.yaml").read_text(), "-").data
+    job = YamlText((tmp_path / "job.yaml").read_text(), "-").data
     assert job["source"] == {"type": "csv", "path": "data.csv"} | source
     assert [name[:2] for name in job["schema"]["features"]] == ["na"]
     assert quick("check", "job.yaml")[0] == 0
@@ -192,7 +192,7 @@ def test_dates_as_people_write_them_have_their_format(
 ) -> None:
     (tmp_path / "days.csv").write_text("day,y\n" + "".join(f"{day},1\n" for day in written))
     quick.error(0, "init", "days.csv", "--target", "y")
-    features = Document((tmp_path / "job.yaml").read_text(), "job.yaml").data["schema"]["features"]
+    features = YamlText((tmp_path / "job.yaml").read_text(), "job.yaml").data["schema"]["features"]
     assert [declared["format"] for declared in features.values()] == [format] * (2 if "H" in format else 1)
 
 
@@ -217,7 +217,7 @@ def test_numbers_with_commas_are_numbers(tmp_path: Path, quick: Quick, written: 
     said = quick.error(0, "init", "prices.csv", "--target", "y")
     assert "commas" not in said
     text = (tmp_path / "job.yaml").read_text()
-    job = Document(text, "job.yaml").data
+    job = YamlText(text, "job.yaml").data
     assert {key: job["source"][key] for key in ("decimal", "thousands") if key in job["source"]} == source
     assert "price:  # a number" in text
 
@@ -262,7 +262,7 @@ def test_a_draft_has_what_a_messy_file_settles(tmp_path: Path, quick: Quick, nam
     """Before: encodings and lines `sep=` were refused, thousands and gaps made numbers text, people were a feature."""
     file, target = write(name, tmp_path).name, MESSY[name].target
     assert "warning" not in quick.error(0, "init", file, "--target", target)
-    job = Document((tmp_path / "job.yaml").read_text(), "job.yaml").data
+    job = YamlText((tmp_path / "job.yaml").read_text(), "job.yaml").data
     source, settled = SETTLED[name]
     assert {key: value for key, value in job["source"].items() if key not in ("type", "path")} == source
     found = job["schema"] | job["schema"]["features"] | job["schema"]["target"]
@@ -278,7 +278,7 @@ def test_texts_of_few_records_or_of_one_person_are_not_copied(tmp_path: Path, qu
     (tmp_path / "people.csv").write_text("user,colour,y\n" + "\n".join(rows) + "\n")
     quick.error(0, "init", "people.csv", "--target", "y")
     text = (tmp_path / "job.yaml").read_text()
-    assert Document(text, "-").data["schema"]["features"]["colour"] == {"categories": ["blue", "red"], "other": True}
+    assert YamlText(text, "-").data["schema"]["features"]["colour"] == {"categories": ["blue", "red"], "other": True}
     assert "subject: user" in text
     assert "secret" not in text
     assert "hidden" not in text
@@ -300,7 +300,7 @@ def test_marks_of_numbers_are_settled_or_doubted(
     (tmp_path / "prices.csv").write_text("price;y\n" + "".join(f"{text};1\n" for text in texts * 20))
     said = quick.error(0, "init", "prices.csv", "--target", "y")
     assert warned in said if warned else "warning" not in said
-    job = Document((tmp_path / "job.yaml").read_text(), "-").data
+    job = YamlText((tmp_path / "job.yaml").read_text(), "-").data
     assert {key: job["source"][key] for key in ("decimal", "thousands") if key in job["source"]} == source
 
 

@@ -16,7 +16,7 @@ from streamdp.config.promise import Promise
 from streamdp.config.publish import SinkConfig
 from streamdp.config.schema import DescribedConfig
 from streamdp.config.settings import BadRecordsConfig, DeadLettersConfig, ReadConfig, Settings, SourceOptions
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from tests.support.documents import blocks
 from tests.support.paths import ROOT
 
@@ -38,7 +38,7 @@ OF_A_STORE = (StoredDefinition, Promise)
 
 
 def config(name: str) -> JobConfig:
-    return make_config(Document(EXAMPLES[name], name).data)
+    return make_config(YamlText(EXAMPLES[name], name).data)
 
 
 def kinds(of: type[Settings] = Settings) -> Iterable[type[Settings]]:

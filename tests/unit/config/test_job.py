@@ -14,7 +14,7 @@ from streamdp import (
 )
 from streamdp.config.definition import read_definition
 from streamdp.config.job import CommitConfig, load_config, make_config
-from streamdp.config.yaml12 import Document
+from streamdp.config.yaml12 import YamlText
 from streamdp.errors import ConfigError
 from streamdp.runtime.defaults import COMMIT_SECONDS
 from streamdp.store.identity import Terms
@@ -304,7 +304,7 @@ def test_the_bounds_of_the_target_reach_the_estimator_in_its_scale(kind: str) ->
     ],
 )
 def test_yaml_scalars_are_what_they_look_like(text: str, value: object) -> None:
-    read = Document(f"a: {text}", "x").data["a"]
+    read = YamlText(f"a: {text}", "x").data["a"]
     assert read == value
     assert type(read) is type(value)
 

@@ -35,7 +35,7 @@ from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, 
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.optim.curvature import Curvature
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.devices import Device
+from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import write_announcement
 from streamdp.reading.change import BLOCKS, width
 from tests.support.newton import averages
@@ -438,7 +438,7 @@ def test_devices_answer_announcements_of_growing_batches() -> None:
         learner.learner._begin_phase()
         assert agreement.params(place) == learner.randomizer.params
         announced = write_announcement(Agreement(learner).announcement(place, learner.randomizer.point))
-        key, value = Device(agreement).answer(announced, {"a": 0.5, "b": -1.0, "c": 0.0}, 1.0)
+        key, value = ShuffleDevice(agreement).answer(announced, {"a": 0.5, "b": -1.0, "c": 0.0}, 1.0)
         assert key.endswith(f"/0/0/{place[2]}".encode())
         assert len(value) == 16 + agreement.params(place).message_bytes
         sizes.append(agreement.params(place).users)

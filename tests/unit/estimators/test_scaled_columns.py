@@ -12,7 +12,7 @@ from streamdp.aggregation.shuffled_sum import Shuffler
 from streamdp.errors import ConfigError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.devices import Device
+from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import write_announcement
 from tests.support.states import give_words
 
@@ -152,7 +152,7 @@ def test_devices_get_centre_and_slope_with_the_point() -> None:
         announced = write_announcement(Agreement(learner).announcement(learner.batch, learner.randomizer.point))
         device = agreement.accept(announced)
         np.testing.assert_array_equal(device.point, learner.randomizer.point)
-        Device(agreement).answer(announced, {"a": 4.0, "b": -3.0, "c": 1.0}, 60.0)
+        ShuffleDevice(agreement).answer(announced, {"a": 4.0, "b": -3.0, "c": 1.0}, 60.0)
         shuffler = Shuffler(device.params)
         shuffler.collect(device.messages_of(X[at : at + users], y[at : at + users]))
         learner.absorb(shuffler.forward())

@@ -17,7 +17,7 @@ from streamdp.errors import StreamDPError
 from streamdp.estimators.ldp.randomizer import Report
 from streamdp.estimators.user.randomizer import UserRandomizer, UserReport
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.devices import Device
+from streamdp.protocol.devices import ShuffleDevice
 from tests.support.shuffle_model import announced
 from tests.support.shuffle_model import model as agreed_model
 
@@ -122,8 +122,8 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     yield "counts", lambda v: LocalRandomizer(params).counts([v, 0.5])  # type: ignore[arg-type]
     yield "messages", lambda v: LocalRandomizer(params).messages([[v, 0.5]])  # type: ignore[arg-type]
     yield "collect", lambda v: Shuffler(params).collect(v)
-    yield "device", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": v, "b": 0.5}, 1.0)
-    yield "device y", lambda v: Device(Agreement(agreed_model())).answer(announced(), {"a": 0.5, "b": 0.5}, v)
+    yield "device", lambda v: ShuffleDevice(Agreement(agreed_model())).answer(announced(), {"a": v, "b": 0.5}, 1.0)
+    yield "device y", lambda v: ShuffleDevice(Agreement(agreed_model())).answer(announced(), {"a": 0.5, "b": 0.5}, v)
 
 
 def shown(error: BaseException | None) -> str:

@@ -16,7 +16,7 @@ import pytest
 from streamdp import ApproxDP
 from streamdp.errors import SourceError, StoreBusyError, StoreMismatchError
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.devices import Device, DeviceSimulator, Notes
+from streamdp.protocol.devices import DeviceSimulator, Notes, ShuffleDevice
 from streamdp.protocol.learner import ShuffleLearner
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, read_part
 from streamdp.protocol.shuffler import Mixer
@@ -98,7 +98,7 @@ def test_people_who_answer_after_a_crash_do_not_join_a_batch_that_was_decided_on
         one = world(records=17, share=0.8).run()
         one.now, one.crash_at = 11.0, one.ticks + moment
         one.step("shuffler")
-        late = [Device(one.agreed).answer(one.points.items[-1].value or b"", {"a": 0.9}, 1.0) for _ in range(3)]
+        late = [ShuffleDevice(one.agreed).answer(one.points.items[-1].value or b"", {"a": 0.9}, 1.0) for _ in range(3)]
         for pair in late:
             one.messages.add(*pair)
         seen_before = len(one.shuffled.items)

@@ -25,7 +25,7 @@ from streamdp.errors import (
 from streamdp.optim import loops
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.devices import Device
+from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import (
     NONCE_BYTES,
     Assembly,
@@ -43,7 +43,7 @@ from tests.support.shuffle_model import PEOPLE, announced, model
 
 def test_a_device_answers_once() -> None:
     noted: list[int] = []
-    device = Device(Agreement(model()), note=lambda: noted.append(1))
+    device = ShuffleDevice(Agreement(model()), note=lambda: noted.append(1))
     with pytest.raises(SchemaError):
         device.answer(b"{}", {"a": 0.0, "b": 0.0}, 1.0)
     assert not device.answered  # nothing was made
@@ -57,7 +57,7 @@ def test_a_device_answers_once() -> None:
 
 
 def test_an_exception_after_the_note_makes_no_second_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(Agreement(model()))
+    device = ShuffleDevice(Agreement(model()))
     with monkeypatch.context() as patch:
         patch.setattr(LocalRandomizer, "messages", None)
         with pytest.raises(TypeError):
@@ -71,7 +71,7 @@ def test_an_exception_after_the_note_makes_no_second_answer(monkeypatch: pytest.
 )
 def test_a_bad_record_has_not_answered(record: Any) -> None:
     noted: list[int] = []
-    device = Device(Agreement(model()), note=lambda: noted.append(1))
+    device = ShuffleDevice(Agreement(model()), note=lambda: noted.append(1))
     with pytest.raises(SchemaError):
         device.answer(announced(), *record)
     assert (device.answered, noted) == (False, [])
@@ -79,7 +79,7 @@ def test_a_bad_record_has_not_answered(record: Any) -> None:
 
 def test_threads_that_share_a_device_answer_once() -> None:
     begun = threading.Barrier(2)
-    device = Device(Agreement(model()), note=lambda: time.sleep(0.05))
+    device = ShuffleDevice(Agreement(model()), note=lambda: time.sleep(0.05))
 
     def answer(_: int) -> bool:
         begun.wait()
@@ -259,5 +259,5 @@ def test_the_public_parts_compose() -> None:
     agreed = Agreement(model())
     text = write_announcement(agreed.announcement(learner.batch, learner.randomizer.point))
     assert read_announcement(text).params == learner.randomizer.params
-    values = [Device(agreed).answer(text, {"a": 0.1, "b": 0.2}, 1.0)[1] for _ in range(PEOPLE)]
+    values = [ShuffleDevice(agreed).answer(text, {"a": 0.1, "b": 0.2}, 1.0)[1] for _ in range(PEOPLE)]
     assert len({value[:NONCE_BYTES] for value in values}) == PEOPLE
