@@ -45,6 +45,9 @@ GAPS = frozenset(
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[T ])"
 _DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
 _SHORT = ("%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%d-%m-%y", "%m-%d-%y")
+_NAMED = ("%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y", "%d %B %Y", "%B %d, %Y")
+_MONTH = r"(?i)(?:^|[ -])(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]"
+_SYMBOL = r"^[-+]?(?:[$€£¥] ?[0-9.,' ]+|[0-9.,' ]*[0-9] ?[%$€£¥])$"
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 _NOTATIONS = (
     *(Notation("."), Notation(".", ","), Notation(","), Notation(",", ".")),
@@ -129,9 +132,18 @@ class DraftColumn:
         """The formats of `strftime` that fit all values; none for ISO 8601, which needs no format."""
         found = self.texts.str.extract_groups(r"^([0-9]{1,4})[-./][0-9]{1,2}[-./]([0-9]{1,4})(?: |$)").struct
         digits = {found.field(end).str.len_chars().max() for end in ("1", "2")}
-        if not len(self.texts) or digits == {None}:
+        named = self.texts.str.contains(_MONTH).all()
+        if not len(self.texts) or (digits == {None} and not named):
             return []
         days = _DAYS if 4 in digits else _SHORT
+        if named:
+            years = self.texts.str.contains("[0-9]{4}").all()
+            whole = "%B" * (not self.texts.str.contains(r"(?i)(?:^|[ -])[a-z]{3}[ -]").all())
+            days = [
+                form if years else form.replace("%Y", "%y")
+                for form in _NAMED
+                if whole in form and (whole or "%b" in form)
+            ]
         read = {f"{day}{clock}": pl.Datetime if clock else pl.Date for day in days for clock in _CLOCKS}
         return [
             form for form, kind in read.items() if not self.texts.str.strptime(kind, form, strict=False).has_nulls()
@@ -328,8 +340,8 @@ def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> l
 
 def _feature(column: DraftColumn, people: pl.Series | None, public: bool) -> list[str]:
     name, kind = text(column.name), column.kind
-    if column.names_people or (kind == "text" and column.differs):
-        return [f"# {name}:  # an id or free text: it says nothing of another record"]
+    if (why := _useless(column)) is not None:
+        return [f"# {name}:  # {why}"]
     if kind == "boolean":
         return [_categories(column, ["false", "true"])]
     if kind == "date":
@@ -348,6 +360,25 @@ def _feature(column: DraftColumn, people: pl.Series | None, public: bool) -> lis
         return [f"# {name}:  # text with {len(column.counts):,} values"]
     more = f"; {_gaps(column)}: add missing: category, or drop" if column.has_gaps else ""
     return [f"{name}:  # text: write categories, such as [red, green]; the first is the baseline{more}"]
+
+
+def _useless(column: DraftColumn) -> str | None:
+    """Why a feature is a comment; None if it is none."""
+    if (why := _unread(column)) is not None:
+        return why
+    if column.names_people or (column.kind == "text" and column.differs):
+        return "an id or free text: it says nothing of another record"
+    if len(column.values) >= LEAST and len(column.counts) + column.has_gaps < 2:
+        return "the same in all records that were looked at"
+    return None
+
+
+def _unread(column: DraftColumn) -> str | None:
+    """Why a column of texts may be numbers that are not read; None if it is none."""
+    signs = column.texts.str.contains(_SYMBOL)
+    return (
+        "numbers with %, $ or the like, which are not read: write them without" if signs.any() and signs.all() else None
+    )
 
 
 def _gaps(column: DraftColumn) -> str:
@@ -420,9 +451,12 @@ def _target(column: DraftColumn | None, people: pl.Series | None, public: bool) 
     if column.kind == "number":
         bounds, example = (_bounds(column), "") if public else ("", "a number: write bounds, such as [0, 100]; ")
         return [*lines, f"    bounds:{bounds and f' {bounds}'}  # {example}for labels: classes, such as [0, 1]"]
+    if (why := _unread(column)) is not None:
+        return [*lines, f"    bounds:  # {why}"]
     found = column.shared(people, public)
-    if len(found) < 2:
-        return [*lines, "    classes:  # text: write the labels, such as [yes, no]"]
+    if not 2 <= len(found) <= MOST_CATEGORIES:
+        many = f" with {len(column.counts):,} values" if len(found) > 1 else ""
+        return [*lines, f"    classes:  # text{many}: write the labels, such as [yes, no]"]
     rest = len(column.counts) - len(found)
     return [*lines, f"    classes: {_listed(found)}" + (f"  # {rest:,} other texts are left out" if rest else "")]
 

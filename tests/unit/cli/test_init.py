@@ -185,12 +185,15 @@ def test_at_a_terminal_trust_is_the_first_question(data: Path, typed: str, trust
         (["31/01/2020 10:20", "01/02/2020 23:59"], "%d/%m/%Y %H:%M"),
         (["01/31/2020", "02/01/2020"], "%m/%d/%Y"),
         (["31.01.2020", "1.2.2020"], "%d.%m.%Y"),
+        (["03-MAR-24", "5-may-99"], "%d-%b-%y"),
+        (["3 Mar 2024 10:20", "15 May 1999 9:05"], "%d %b %Y %H:%M"),
+        (["March 3, 2024", "May 15, 1999"], "%B %d, %Y"),
     ],
 )
 def test_dates_as_people_write_them_have_their_format(
     tmp_path: Path, quick: Quick, written: list[str], format: str
 ) -> None:
-    (tmp_path / "days.csv").write_text("day,y\n" + "".join(f"{day},1\n" for day in written))
+    (tmp_path / "days.csv").write_text("day,y\n" + "".join(f'"{day}",1\n' for day in written))
     quick.error(0, "init", "days.csv", "--target", "y")
     features = YamlText((tmp_path / "job.yaml").read_text(), "job.yaml").data["schema"]["features"]
     assert [declared["format"] for declared in features.values()] == [format] * (2 if "H" in format else 1)
@@ -327,3 +330,19 @@ def test_a_target_of_which_the_mean_is_not_the_median_is_learned_by_squares(
     (tmp_path / "job.yaml").write_text(re.sub("\n  loss: .*", "", text))
     warnings = json.loads(quick("check", "job.yaml", "--json")[1])["warnings"]
     assert any("loss: squared learns the mean" in said for said in warnings) == uneven
+
+
+def test_a_draft_says_what_is_no_column_to_learn_from(tmp_path: Path, quick: Quick) -> None:
+    """It listed hundreds of amounts with a sign as classes, and asked for the categories of one text."""
+    rows = [f'"$1,{i % 50:03}",{i % 90}.5 %,same,,{"ab"[i % 2]}\n' for i in range(2_000)]
+    (tmp_path / "rows.csv").write_text("amount,share,one,none,city\n" + "".join(rows))
+    quick.error(0, "init", "rows.csv", "--target", "amount")
+    lines = [line.strip() for line in (tmp_path / "job.yaml").read_text().splitlines()]
+    assert "# share:  # numbers with %, $ or the like, which are not read: write them without" in lines
+    assert "# one:  # the same in all records that were looked at" in lines
+    assert "# none:  # the same in all records that were looked at" in lines
+    assert "bounds:  # numbers with %, $ or the like, which are not read: write them without" in lines
+    (tmp_path / "texts.csv").write_text("city,y\n" + "".join(f"place {i % 70},{i % 2}\n" for i in range(2_000)))
+    quick.error(0, "init", "texts.csv", "--target", "city", "-o", "texts.yaml")
+    said = "classes:  # text with 70 values: write the labels, such as [yes, no]"
+    assert said in (tmp_path / "texts.yaml").read_text()
