@@ -134,7 +134,9 @@ def _value(given: Mapping[str, Any], k: int) -> str:
 def _read(given: Mapping[str, Any]) -> tuple[str, str]:
     """The column of an input, and its values as texts."""
     if "." in str(given["column"]):
-        raise ConfigError(f"export: {given['column']!r} is a path in nested JSON, which has no column in a table")
+        raise ConfigError(
+            f"export: {given['column']!r} is a path in nested JSON, and no column of a table; use python or json"
+        )
     column = f"r.{_name(str(given['column']))}"
     return column, f"CAST({column} AS varchar)"
 

@@ -94,7 +94,7 @@ def _column(value: Any, kind: str, constants: list[Any], ends: Any) -> Any:
 
 def _value(given: Any, record: Any) -> Any:
     """A raw value as a number, or as the code of a category or bucket; None if it does not fit."""
-    raw = record.get(given["column"])
+    raw = _raw(record, given["column"])
     text = "" if raw is None or raw != raw else str(raw).lower() if isinstance(raw, bool) else str(raw)
     if text.strip() in given["blanks"]:
         text = ""
@@ -116,6 +116,15 @@ def _value(given: Any, record: Any) -> Any:
     except ValueError:
         return None
     return number if math.isfinite(number) and "_" not in text else None
+
+
+def _raw(record: Any, path: Any) -> Any:
+    """The value of a column; with dots in its name, of an object within the record; None if there is none."""
+    if path in record or "." not in str(path):
+        return record.get(path)
+    for key in path.split("."):
+        record = record.get(key) if isinstance(record, dict) else None
+    return record
 
 
 def _iso(text: str, form: str) -> str:

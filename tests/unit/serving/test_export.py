@@ -518,3 +518,16 @@ def test_check_says_what_onnx_refuses_before_its_package_is_there(monkeypatch: p
         "no export to onnx: 'weekday' is a date, which ONNX cannot read; use sql, python, mlflow or json"
     ]
     assert refusals(job({"plain": [-1, 1]}, "number")) == []
+
+
+def test_nested_records_have_predictions_in_python(tmp_path: Path) -> None:
+    """Each had none: the exported code looked for one key with dots."""
+    config = job({"age": {"column": "who.age", "bounds": [0, 100]}, "plain": [-1, 1]}, "number")
+    model = of_one_record(config.build_estimator())
+    (tmp_path / "alone.py").write_text(str(EXPORTS["python"].write(exported_model(model), "")), encoding="utf-8")
+    predict = runpy.run_path(str(tmp_path / "alone.py"))["predict"]
+    wanted = predict({"who.age": 40, "plain": 0.5})
+    assert isinstance(wanted, float)
+    assert predict({"who": {"age": 40}, "plain": 0.5}) == wanted
+    for flaw in ({"who": {}}, {"who": None}, {"who": 40}, {}):
+        assert predict({"plain": 0.5} | flaw) is None
