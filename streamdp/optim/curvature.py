@@ -15,6 +15,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.losses import Huber, Logistic, Loss, Softmax, Squared
+from streamdp.scaling.units import ROOM
 
 _SHARE = 2.0
 """K of the proofs for Huber's loss and for softmax."""
@@ -104,6 +105,11 @@ class Curvature:
     def variance(self) -> float:
         """V, about the largest variance of a gradient: a quarter of the squared diameter of their set."""
         return 2 * self._square
+
+    @property
+    def reach(self) -> float:
+        """The most that a column adds to a coordinate while its place is searched for."""
+        return math.sqrt(ROOM * self._square / (2 * max(1, self.columns - 1)))
 
     def vectors(self, spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the vectors (n, size) at theta (d,) of records X (n, p), y (n,); spec is that of `loops.gradient`."""

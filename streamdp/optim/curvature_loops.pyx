@@ -18,11 +18,12 @@ from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, scratch, whole_numbers, wipe
 from streamdp.privacy.samplers cimport HUGE
 
-from streamdp.scaling.units import FAR as DEVIATIONS
+from streamdp.scaling.units import FAR as DEVIATIONS, FAR_OF_NUMBERS as DEVIATIONS_OF_NUMBERS, MOST, ROOM as ROOM_OF_COLUMNS
 
 cnp.import_array()
 
-cdef double FAR = DEVIATIONS
+cdef double FAR = DEVIATIONS, FAR_OF_NUMBERS = DEVIATIONS_OF_NUMBERS
+cdef double ROOM = ROOM_OF_COLUMNS, LARGEST = MOST
 
 cdef extern from *:
     """
@@ -152,7 +153,7 @@ cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:
 
 
 cdef void _place(const Point* at, double* x, Py_ssize_t d) noexcept nogil:
-    """Write a row in the units of the point, if it has any: (x - centre) * slope. For classes it is cut if the slope is not 1.
+    """Write a row in the units of the point, if it has any: (x - centre) * slope, cut if the slope is not 1.
 
     They follow theta (d,): p centres and p slopes, as finite numbers.
     """
@@ -163,8 +164,27 @@ cdef void _place(const Point* at, double* x, Py_ssize_t d) noexcept nogil:
     if at.d > d:
         for j in range(p):
             x[j] = min(max(x[j] - centre[j], -HUGE), HUGE)  # also before it is multiplied: an infinity times 0 is NaN
-            most = FAR if slope[j] != 1.0 and at.spec[LOSS] != HUBER else HUGE  # see `Newton.ranges`
+            most = HUGE if slope[j] == 1.0 else FAR_OF_NUMBERS if at.spec[LOSS] == HUBER and slope[j] < LARGEST else FAR
             x[j] = min(max(x[j] * slope[j], -most), most)
+
+
+cdef void _find_columns(const Point* at, const double* x, double* out, Py_ssize_t d) noexcept nogil:
+    """Add where a row is in the ranges of columns that are searched for to a vector that saw none (see `Curvature.reach`).
+
+    Their slopes are below 0.
+    """
+    cdef Py_ssize_t p = at.p, q = p + <Py_ssize_t> at.spec[INTERCEPT], place = d, j
+    cdef const double* centre = at.theta + d
+    cdef const double* slope = centre + p
+    cdef double loss = at.spec[LOSS], square = 1.0, a, reach
+    if loss != LOGISTIC:
+        square = at.spec[SHAPE] * at.spec[SHAPE] if loss == HUBER else 2.0
+    reach = sqrt(ROOM * square / (2 * p))
+    for j in range(p):
+        a = min(max((x[j] - centre[j]) * -slope[j], -1.0), 1.0)
+        out[j] += reach * a
+        out[place] += reach * fabs(a)
+        place += q - j
 
 
 cdef void vector_of(
@@ -174,12 +194,22 @@ cdef void vector_of(
 
     `row` has room for p numbers, and `out` for one more than `size`.
     """
+    cdef const Point* at = &records.at
+    cdef Py_ssize_t d, j
     copy_row(&records.X, i, row)
-    if factor:
-        _place(&records.at, row, _parameters_of(&records.at, size))
-        joint_of(&records.at, row, entry(&records.y, i, 0), factor, out, size)
+    if not factor:
+        gradient_of(at, row, entry(&records.y, i, 0), out)
+        return
+    d = _parameters_of(at, size)
+    if at.d > d and at.theta[d + at.p] < 0:
+        for j in range(at.p):
+            row[j] = 0.0
+        joint_of(at, row, entry(&records.y, i, 0), factor, out, size)
+        copy_row(&records.X, i, row)
+        _find_columns(at, row, out, d)
     else:
-        gradient_of(&records.at, row, entry(&records.y, i, 0), out)
+        _place(at, row, d)
+        joint_of(at, row, entry(&records.y, i, 0), factor, out, size)
 
 
 def joint_of_rows(spec, theta, X, y, double factor, cnp.ndarray G not None):

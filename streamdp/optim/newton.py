@@ -35,9 +35,9 @@ from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
 from streamdp.reading.batch_intervals import BATCHES, Spread, StepEstimates, steps_of
+from streamdp.scaling import column_units
 from streamdp.scaling.batch_search import BatchSearch
-from streamdp.scaling.column_units import LEAST, START, narrowed
-from streamdp.scaling.units import Units, ranges_of
+from streamdp.scaling.units import FAR, FAR_OF_NUMBERS, MOST, Units, ranges_of
 
 # All of them matter for accuracy only; the reasons are in docs/proofs/curvature.md.
 _GROWTH, _LARGEST = 2, 2**20  # a batch holds so many times the records before it, and at most so many
@@ -48,13 +48,13 @@ _PROBE, _LEAST_PROBE = 10.0, 512.0  # records of a probe, over the root of N_0 /
 _SOON, _BRIEF = 16, 3  # with so many changes within that many N_0 of the one before, changes do not last
 _LATEST = 16  # so many probes are added up before it is worth looking for a change
 _SHARES = 1 / np.arange(1.0, _LATEST + 1)
+_LONGEST = 5.5  # so many batches of a search of columns are enough
 _AFTER = 0.25  # after a change the first batch has this many N_0
 _PRIOR = 0.5  # the weight of a Hessian from before a change
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _BENT = 0.3  # the share by which a gradient may change otherwise than by A on the way to the answer
 _FLOOR = 0.3  # of the noise of A, for rounds about the same records
 _LOST = 100.0  # a deviation of coefficients over sigma, far above any prior's
-_HIDDEN, _FEW = 2.0, 1000  # so many N_0, or records, are too few for more than units of columns
 _STEP = 2.0  # about the most by which a step moves the intercept, over sigma
 _FAR, _MOST_BENT = 30.0, 3.0  # an intercept whose chances are sure; how far the curvature of another is trusted
 _LITTLE = 0.01  # a part of the variance of targets that is as good as nothing
@@ -63,7 +63,6 @@ _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature 
 _OUTGROWN = 0.7
 _LOUD = 1e100  # a variance of which squares are within the doubles
 _NO_COLUMNS = np.zeros(0, dtype=bool)
-_EVERYWHERE = np.array([[-math.inf], [math.inf]])
 
 
 def _flattened(start: float, end: float) -> float:
@@ -126,7 +125,7 @@ class Newton(Growing):
         self._shown, self.ranges = start.copy(), np.zeros((2, len(self._scaled)))
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         search = BatchSearch(*self._bounds).numbers if wide and len(self._scaled) else np.zeros(0)
-        super().__init__(State.first(curvature, start, self._seen * (not wide), search), batch)
+        super().__init__(State.first(curvature, start, self._unseen, search), batch)
         self.curvature, self._project, self.deviation = curvature, project, deviation
         self.noise = deviation**2 * curvature.parameters
         self._follow, self._replans, self._own = follow, replans, own
@@ -136,23 +135,13 @@ class Newton(Growing):
     @staticmethod
     def size(curvature: Curvature) -> int:
         """How many numbers the state has without units."""
-        return len(State.first(curvature, np.zeros(curvature.parameters), np.zeros((3, 0)), np.zeros(0)).numbers())
+        return len(State.first(curvature, np.zeros(curvature.parameters), np.zeros((2, 0)), np.zeros(0)).numbers())
 
     @property
     def middle(self) -> np.ndarray:
         """See `BatchSteps.middle`: the query point in the units of the columns (d,), their centres and their slopes."""
-        return np.append(self._units.inward(self._asked), self.state.units[:2])
-
-    @property
-    def _asked(self) -> np.ndarray:
-        """The query point (d,), in original units.
-
-        Logistic curvature is largest where all chances are 1/2, and far below at those of a rare class. So it is asked
-        for there as long as it is hidden by noise.
-        """
-        hidden = self.records < max(_HIDDEN * self.noise / self.curvature.variance, _FEW)
-        asks = hidden and isinstance(self.curvature.loss, Logistic) and self._scaled.size
-        return self.state.point * (not asks)
+        units = self.state.units if not self.searching else [self.state.units[0], -np.abs(self.state.units[1])]
+        return np.append(self._units.inward(self.state.point), units)
 
     @property
     def state(self) -> State:
@@ -163,8 +152,8 @@ class Newton(Growing):
     def state(self, state: State) -> None:
         self._state = state
         self._shown[:] = state.point  # what predicts holds these arrays
-        # The units of numbers are robust: a delay of 180 minutes is ten of them, and says as much as it is long.
-        self.ranges[:] = _EVERYWHERE if self._huber else ranges_of(state.units[:2], 1.0)
+        far = (state.units[1] < MOST) & self._huber
+        self.ranges[:] = ranges_of(state.units, np.where(far, FAR / FAR_OF_NUMBERS, 1.0))
 
     @property
     def estimate(self) -> np.ndarray:
@@ -172,7 +161,7 @@ class Newton(Growing):
 
     @property
     def _units(self) -> Units:
-        return Units(self.state.units[:2], outputs=self.curvature.outputs)
+        return Units(self.state.units, outputs=self.curvature.outputs)
 
     @property
     def changes(self) -> int:
@@ -230,15 +219,14 @@ class Newton(Growing):
         return StepEstimates(answer, covariance, freedom).through(units.outward)
 
     @property
-    def _seen(self) -> np.ndarray:
-        """(3, p) the units when columns are seen first."""
-        zeros = np.zeros(len(self._scaled))
-        return np.array([zeros, np.where(self._scaled, 1 / START, 1.0), zeros])
+    def _unseen(self) -> np.ndarray:
+        """(2, p) the units before anything is known."""
+        return np.where(self._scaled, [[0.0], [-1.0]], [[0.0], [1.0]])
 
     @property
     def searching(self) -> bool:
-        """Whether the centre and the scale of the target are not known yet, so that no columns are seen."""
-        return bool(self._scaled.size) and not self.state.units[1].any()
+        """Whether the places of the columns and the target are not known yet, so that no model is learned."""
+        return bool(np.any(self.state.units[1] < 0) or self.state.search.any())
 
     @property
     def target(self) -> tuple[float, float, float]:
@@ -291,6 +279,12 @@ class Newton(Growing):
         return found.signal / (found.signal + most + _LITTLE)
 
     @property
+    def _search_batch(self) -> int:
+        """The records of a batch of the search: so many that its means have the `ERROR`."""
+        error = column_units.ERROR
+        return max(32, math.ceil(self.deviation / self.curvature.reach / error + error**-2))
+
+    @property
     def _least_batch(self) -> float:
         return max(32.0, 10.0 * self.curvature.parameters)
 
@@ -301,9 +295,13 @@ class Newton(Growing):
         grown = float(min(_GROWTH * later, _LARGEST))
         if self._follow and not self._replans:  # there are no probes
             grown = min(grown, max(_CALM * balance, later / _SLOW))
-        if self.searching and self._replans:
-            grown = min(grown, balance)
-        return int(max(first, grown))
+        return self._search_batch if self._searches(records) else int(max(first, grown))
+
+    def _searches(self, records: int) -> bool:
+        """Whether the batch after so many records has the size of a search, which may have to be public before."""
+        if self._replans:
+            return self.searching
+        return bool(self._scaled.size) and records < _LONGEST * self._search_batch
 
     @contextmanager
     def planned(self) -> Iterator[None]:
@@ -319,10 +317,12 @@ class Newton(Growing):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def move(self, total: np.ndarray, size: int, advance: int, probes: Probes | None = None) -> None:
-        asked, last = self._asked.copy(), self.state.point
+        asked = self.state.point
         self.records += advance
         if self.searching:
             self._search(total, size)
+            return
+        if self._searches(self.records - advance):  # too few for a step
             return
         if self._outgrown(total, size):
             self._search_anew()
@@ -338,13 +338,6 @@ class Newton(Growing):
         self.learn([Round(asked, total, deviation)], size, self._information(size, deviation))
         if self._follow and found is None:
             self.follow(_SURE)
-        state = self.state
-        hessian = state.hessian(self.curvature.columns)
-        units = narrowed(state.units, self._scaled, hessian, state.variance, state.records)
-        if units is not None and self.curvature.outputs > 1:
-            self.state = state.in_units(units, math.sqrt(2 / self.curvature.columns), self.curvature)
-        elif units is not None or np.any(asked != last):  # far from the answer their Hessian is another one
-            self.state = self._anew(state.point, state.units if units is None else units, state.search)
 
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
         """Whether sigma is far too small, by this batch alone."""
@@ -359,31 +352,43 @@ class Newton(Growing):
         """Forget all but the intercept, and search for the target within its bounds again."""
         search, (middle, half) = BatchSearch(*self._bounds), self._bounds
         search.numbers[0] = min(max(float(self.state.point[-2]), middle - half), middle + half)
-        self._go_on(search, self._seen * 0)
+        self._go_on(search, self.state.units)
 
-    def _go_on(self, search: BatchSearch, units: np.ndarray) -> None:
-        """Go on at the place of a search in these units (3, p); without columns it is not at its end."""
+    def _go_on(self, search: BatchSearch, units: np.ndarray, clear: bool = False) -> None:
+        """Go on with the search for a target, or at its end, in these units (2, p)."""
         point = np.zeros_like(self.state.point)
         point[-2:] = search.place
-        self.state = self._anew(self._project(point), units, search.numbers * (not units.any()))
+        left = bool(np.any(units[1] < 0) or not clear)
+        self.state = self._anew(self._project(point), units, search.numbers * left)
 
     def _search(self, total: np.ndarray, size: int) -> None:
-        """Find the centre and the scale of the target, from a batch that saw no columns."""
-        loss, d = self.curvature.loss, self.curvature.parameters
-        assert isinstance(loss, Huber)
-        search = BatchSearch(*self._bounds)
-        search.read(self.state.search)
-        gradient, noise = total[d - 2 : d] / size, self.deviation**2
-        place = float(self.state.point[-2]), float(self.state.point[-1])
-        mean, square = -float(gradient[0]), loss.kappa - 2 * float(gradient[1])
-        errors = math.sqrt(noise + size) / size, math.sqrt(4 * noise + size) / size
-        if self._cuts is not None:
-            centre, scale, clear = self._cuts.first(place, mean, square, errors[1])
-            search.stay(min(max(centre, self._bounds[0] - self._bounds[1]), sum(self._bounds)), scale)
-        else:
-            search.take(place, loss.c, (mean, square), errors)
-            clear = search.clear
-        self._go_on(search, self._seen * clear)
+        """Find the places of the columns and of the target, from a batch in which the model saw no columns."""
+        curvature, d, p, noise = self.curvature, self.curvature.parameters, len(self._scaled), self.deviation**2
+        loss, each, reach = curvature.loss, np.arange(p), curvature.reach * size
+        distances = total[d + each * (p + 1) - each * (each - 1) // 2] / reach
+        found = total[:p] / reach, distances, math.sqrt(noise / curvature.reach**2 + size) / size
+        units = column_units.searched(self.state.units, *found)
+        if self.records - self.state.replanned > _LONGEST * max(size, self._search_batch):
+            units[1, units[1] < 0] = column_units.WIDE
+        point, error = self.state.point.copy(), math.sqrt(noise + size) / size
+        if isinstance(loss, Huber) and len(self.state.search):
+            search = BatchSearch(*self._bounds)
+            search.read(self.state.search)
+            seen = -float(total[d - 2]) / size, loss.kappa - 2 * float(total[d - 1]) / size
+            place, errors = (float(point[-2]), float(point[-1])), (error, math.sqrt(4 * noise + size) / size)
+            if self._cuts is not None:
+                centre, scale, clear = self._cuts.first(place, *seen, errors[1])
+                search.stay(min(max(centre, self._bounds[0] - self._bounds[1]), sum(self._bounds)), scale)
+            else:
+                search.take(place, loss.c, seen, errors)
+                clear = search.clear
+            self._go_on(search, units, clear)
+            return
+        if isinstance(loss, Logistic):  # the mean share of a class gives the intercept
+            share = float(scipy.special.expit(point[-1])) - float(total[d - 1]) / self.records
+            error *= math.sqrt(size / self.records)
+            point[-1] = scipy.special.logit(min(max(share, error), 1 - error)) if error < 0.5 else 0.0
+        self.state = self._anew(self._project(point), units, self.state.search)
 
     def learn(self, rounds: Sequence[Round], size: int, information: float) -> None:
         """Add noisy sums of the same vectors, `size` many, to the averages as one block, and move the query point.
@@ -676,7 +681,7 @@ class Newton(Growing):
         if self._model is None or self._model[0] is not state.curved:
             ends = None
             if state.units.size:  # of columns between -1 and 1, in their units, as they are cut
-                ends = (np.clip(ranges_of(state.units[:2], 1.0), -1.0, 1.0) - state.units[0]) * state.units[1]
+                ends = (np.clip(ranges_of(state.units, 1.0), -1.0, 1.0) - state.units[0]) * state.units[1]
             moments, outputs = state.hessian(self.curvature.columns), self.curvature.outputs
             self._model = state.curved, ClassProblem(moments, state.variance, outputs, ends)
         return self._model[1]
@@ -705,12 +710,10 @@ class Newton(Growing):
     def _check_state(self, numbers: np.ndarray, check: Callable[[np.ndarray], None]) -> None:
         state = self.state.of(numbers)
         state.check(self.curvature, check)
-        centre, slope, final = state.units
-        seen = slope.any()
-        scaled = np.all((seen <= slope) & (slope <= seen / LEAST)) and np.all((final == 0) | (final == 1))
-        if not (np.all(np.abs(centre) <= 1) and scaled):
+        centre, slope = state.units
+        if not (np.all(np.abs(centre) <= 1) and np.all((np.abs(slope) >= 1) & (np.abs(slope) <= MOST))):
             raise ConfigError("state: the units of its columns are out of range")
-        if len(state.search) and not seen:
+        if state.search.any():
             BatchSearch(*self._bounds).read(state.search)
 
     def merge(self, parts: Sequence[Self], average: np.ndarray) -> None:

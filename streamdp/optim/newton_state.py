@@ -60,7 +60,7 @@ class State:
       `renewals`; `since`: the records of blocks since the last change; `changes`, and how many of them came `soon`
       after the one before; `merged`, 1 if blocks are of several learners.
     - `blocks` (BLOCKS, width): of `change`, with the weight tau, in the present units.
-    - `units` (3, p): centres and slopes of the columns, and 1 where they are final; p = 0: they stay as they are.
+    - `units` (2, p): centres and slopes of the columns, slopes below 0 in a search; p = 0: they stay as they are.
     - `search`: the numbers of a search for the target, zeros after it.
     """
 
@@ -81,7 +81,7 @@ class State:
 
     @classmethod
     def first(cls, curvature: Curvature, point: np.ndarray, units: np.ndarray, search: np.ndarray) -> Self:
-        """The state before any batch, at a `point` (d,), in `units` (3, p), with the numbers of a `search`."""
+        """The state before any batch, at a `point` (d,), in `units` (2, p), with the numbers of a `search`."""
         d = curvature.parameters
         blocks = np.zeros((change.BLOCKS, change.width(d)))
         return cls(point.copy(), np.zeros(curvature.size - d), blocks, units.copy(), search.copy())
@@ -122,7 +122,7 @@ class State:
         return full(self.curved, q)
 
     def in_units(self, units: np.ndarray, heavy: float, curvature: Curvature) -> Self:
-        """The state in other units of columns (3, p), in which the mean weight w is at most `heavy`.
+        """The state in other units of columns (2, p), in which the mean weight w is at most `heavy`.
 
         A row (x, 1) becomes `carry` times it, and has another weight w. The noise is no longer the same on all
         coordinates: that of the loudest counts for all.

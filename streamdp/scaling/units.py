@@ -17,6 +17,12 @@ from streamdp.errors import ConfigError
 Bounds = tuple[float, float]
 FAR = 4.0
 """How many released deviations from its released centre a column is cut, alike in learning and in predictions."""
+ROOM = 2.4
+"""Of the squared derivative of a loss: what the search for columns adds to the square of the bound."""
+FAR_OF_NUMBERS = 16.0
+"""The same in batches of numbers, whose losses are robust, unless the slope is `MOST`."""
+MOST = 51.2
+"""The slope of a column that has one value almost always, so that no spread is seen."""
 SCALINGS = ("private", "declared", "none")
 _BOUNDS = "declared bounds, in `features` or `target`"
 TARGET = """
@@ -85,10 +91,11 @@ class Units(NamedTuple):
             y /= self.scale
 
 
-def ranges_of(units: np.ndarray, deviations: float) -> np.ndarray:
+def ranges_of(units: np.ndarray, deviations: float | np.ndarray) -> np.ndarray:
     """The lowest and the largest values (2, p) of columns with centres and slopes `units` (2, p), as they are cut.
 
-    A unit is so many `deviations` of a column. A column with the slope 1, or 0, has no units of its own: it is not cut.
+    A unit is so many `deviations` of a column, one number or (p,). With the slope 1, or 0, a column has no units of its
+    own: it is not cut.
     """
     centre, slope = units
     far = np.divide(FAR / deviations, slope, out=np.full_like(slope, np.inf), where=(slope != 1) & (slope > 0))

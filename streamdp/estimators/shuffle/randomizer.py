@@ -59,7 +59,7 @@ class ShuffleRandomizer:
         accepted.check_point("point", point)
         if len(point) > len(theta):
             centres, slopes = point[len(theta) :].reshape(2, p)
-            accepted.check_units("point", centres, np.where(slopes == 0, 1.0, slopes))  # 0: the column is left out
+            accepted.check_units("point", centres, np.abs(np.where(slopes == 0, 1.0, slopes)))  # 0: it is left out
         if self.curvature is None:
             size, bound, sensitivity = len(point), self.loss.bound, self.loss.sensitivity
         else:

@@ -250,7 +250,7 @@ def test_a_state_is_read_back_bit_by_bit_and_bad_ones_change_nothing(curvature: 
 def test_a_change_that_probes_find_while_units_are_new_is_learned_from_them() -> None:
     """`make demo` found it: without blocks of these units the state was NaN, and the stream ended with an error."""
     names = {"hour": (0, 24), "dep_delay": (-30, 180), "distance": (0, 3000), "origin": ["EWR", "JFK", "LGA"]}
-    flights = datasets.flights().head(16_000).drop_nulls(["arr_delay", "dep_delay"])
+    flights = datasets.flights().head(64_000).drop_nulls(["arr_delay", "dep_delay"])
     for seed in range(6):
         model = PanPrivateRegressor(features=names, target=(-60, 180), budget="eps=1,delta=1e-8", seed=seed)
         model.learn_many(flights.select(list(names)), flights["arr_delay"])

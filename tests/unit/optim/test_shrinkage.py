@@ -65,7 +65,7 @@ def test_the_walk_knows_the_noise_of_its_slopes() -> None:
         found = []
         for seed in range(20):
             rng = np.random.default_rng(seed)
-            point, units = np.append(np.zeros(6), 1.0), np.array([np.zeros(5), np.ones(5), np.ones(5)])
+            point, units = np.append(np.zeros(6), 1.0), np.array([np.zeros(5), np.ones(5)])
             walk.state = State.first(walk.curvature, point, units, np.zeros(0))
             total = 20.0 * rng.normal(size=walk.curvature.size)
             total[7 + np.cumsum([0, 6, 5, 4, 3, 2])] += 100.0 * walk.curvature.factor

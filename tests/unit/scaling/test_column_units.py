@@ -1,4 +1,4 @@
-"""Units of columns: the change of theta, the bound of vectors in any units, and when new units are due."""
+"""Units of columns: the change of theta, the bound of vectors in any units, and the search for them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from streamdp import Huber, Logistic
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
+from streamdp.optim.losses import Softmax
 from streamdp.optim.newton import Newton
-from streamdp.scaling.column_units import ALSO, FULL, LEAST, START, narrowed
-from streamdp.scaling.units import FAR, Units
+from streamdp.scaling.column_units import ERROR, LEAST, WIDE, searched
+from streamdp.scaling.units import FAR, FAR_OF_NUMBERS, MOST, Units
 
-PLAIN = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
 BOTH = np.ones(2, dtype=bool)
 
 
@@ -31,16 +31,16 @@ def test_units_change_columns_and_not_predictions(loss: Any) -> None:
     rng = np.random.default_rng(1)
     curvature = Curvature(loss, 4)
     X, y = rng.normal(size=(50, 3)), rng.integers(0, 2, 50).astype(float)
-    units = np.array([[0.4, -0.7, 0.0], [3.0, 0.5, 1.0]])
+    X[0, 0], most = 20.0, np.array([FAR if isinstance(loss, Logistic) else FAR_OF_NUMBERS, FAR, np.inf])
+    units = np.array([[0.4, -0.7, 0.0], [3.0, MOST, 1.0]])
     theta = np.append(rng.normal(size=4), [0.7] * (curvature.parameters - 4))
     inner, moved = Units(units).inward(theta), (X - units[0]) * units[1]
     np.testing.assert_allclose(moved @ inner[:3] + inner[3], X @ theta[:3] + theta[3], atol=1e-12)
     np.testing.assert_allclose(Units(units).outward(inner), theta, atol=1e-12)
     plain = np.array([[0.0] * 3, [1.0] * 3])
-    far = np.abs(moved) > np.where(units[1] == 1, np.inf, FAR)
-    assert 0 < far.sum() < 20
-    far &= isinstance(loss, Logistic)  # numbers are not cut
-    moved = np.where(far, np.sign(moved) * FAR, moved)
+    far = np.abs(moved) > most
+    assert 0 < far.sum() < 60
+    moved = np.clip(moved, -most, most)
     np.testing.assert_allclose(
         vectors(curvature, inner, units, X, y), vectors(curvature, inner, plain, moved, y), atol=1e-12
     )
@@ -74,12 +74,11 @@ def test_no_units_break_the_bounds(loss: Any) -> None:
 
 @pytest.mark.parametrize("loss", [Huber(), Logistic()], ids=repr)
 def test_units_that_overflow_keep_the_bound(loss: Any) -> None:
-    """Numbers give zeros, and classes are cut."""
     curvature, X = Curvature(loss, 3), np.array([[1e300, -1e300], [1e160, 0.0], [0.0, 0.0]])
     for units in (np.array([[-1e308] * 2, [1e308] * 2]), np.array([[1e308, 0.0], [-1e308, 0.0]])):
         theta = np.array([1e60, -1e60, 0.0, 1.0])[: curvature.parameters]
         found = vectors(curvature, theta, units, X, np.zeros(3))
-        assert found.any() == isinstance(loss, Logistic)
+        assert np.isfinite(found).all()
         assert np.linalg.norm(found, axis=1).max() <= curvature.bound * (1 + 1e-9)
 
 
@@ -92,81 +91,63 @@ def test_differences_that_overflow_keep_the_bound(loss: Any, slope: float) -> No
     assert np.linalg.norm(found) <= curvature.bound
 
 
-def moments(mean: np.ndarray, spread: np.ndarray, base: float = 0.5) -> np.ndarray:
-    """A of columns with these centres and spreads."""
-    full = np.append(mean, 1.0)
-    return base * (np.outer(full, full) + np.diag(np.append(spread**2, 0.0)))
+LOSSES = [(Huber(), 1), (Logistic(), 1), (Softmax(), 5)]
 
 
-MANY = 1e12
+@pytest.mark.parametrize(("loss", "outputs"), LOSSES, ids=repr)
+@pytest.mark.parametrize("columns", [2, 3, 40])
+def test_a_search_keeps_the_bounds_and_comes_near(loss: Any, outputs: int, columns: int) -> None:
+    """The extremes: all columns at an end or at the centre, any target."""
+    rng, curvature, p = np.random.default_rng(5), Curvature(loss, columns, outputs), columns - 1
+    theta = rng.normal(size=curvature.parameters) * 3
+    if isinstance(loss, Huber):
+        theta[-1] = 1.0
+    places = np.repeat([[-1.0], [0.0], [1.0], [0.5]], p, axis=1)
+    X, y = np.tile(places, (5, 1)), np.repeat(np.arange(5.0), 4)
+    if isinstance(loss, Huber):
+        y = theta[p] + np.array([-9.0, -1.345, 0.0, 1.345, 9.0])[y.astype(int)]
+    elif outputs == 1:
+        y = y % 2
+    units = np.array([[0.0] * p, [-1.0] * p])
+    found = vectors(curvature, theta, units, X, y)
+    longest = np.linalg.norm(found, axis=1).max() / curvature.bound
+    furthest = np.linalg.norm(found[:, None] - found, axis=2).max() / curvature.sensitivity
+    assert 0.8 < longest <= 1 + 1e-9
+    assert 0.6 < furthest <= 1 + 1e-9
+    blind = vectors(curvature, theta, np.abs(units), X * 0, y)
+    added, each = found - blind, np.arange(p)
+    diagonal = curvature.parameters + each * columns - each * (each - 1) // 2
+    np.testing.assert_allclose(added[:, :p], curvature.reach * X, atol=1e-12)
+    np.testing.assert_allclose(added[:, diagonal], curvature.reach * np.abs(X), atol=1e-12)
+    added[:, :p] = added[:, diagonal] = 0
+    assert not added.any()
 
 
-def test_new_units_are_centre_and_spread() -> None:
-    spread = np.array([0.1, 0.8])
-    found = narrowed(PLAIN, BOTH, moments(np.array([0.6, 0.1]), spread), 0.0, MANY)
-    assert found is not None
-    np.testing.assert_allclose(found, [[0.6, 0.1], 1 / spread, [1, 1]], rtol=1e-3)
-    assert narrowed(found, BOTH, moments(np.zeros(2), np.ones(2)), 0.0, MANY) is None
-
-
-def test_noise_widens_units_and_stops_them() -> None:
-    """With the deviation .02 of a ratio, a constant column gets the scale sqrt(.04) and may get others."""
-    constant = moments(np.array([0.1, 0.0]), np.array([0.0, 0.9]))
-    found = narrowed(PLAIN, BOTH, constant, (0.02 * 0.5) ** 2, MANY)
-    assert found is not None
-    np.testing.assert_allclose(found, [[0.1, 0.0], [1 / math.sqrt(0.04 * 1.01), 1.0], [0, 1]], rtol=1e-3)
-    assert narrowed(PLAIN, BOTH, constant, (0.25 * 0.5) ** 2, MANY) is None
-    assert narrowed(PLAIN, BOTH, constant * -1, 1e-6, MANY) is None
-    assert narrowed(PLAIN, np.array([False, True]), constant, 1e-6, MANY) is None
-
-
-def test_a_column_far_from_its_middle_gets_its_centre_first() -> None:
-    """The noise of a spread is that of its mean times the mean, too."""
-    found = narrowed(PLAIN, BOTH, moments(np.array([-1.7, 0.0]), np.array([0.1, 0.9])), (0.05 * 0.5) ** 2, MANY)
-    assert found is not None
-    assert (found[0, 0], found[2, 0]) == (-1.0, 0.0)
-    assert found[1, 0] < 2
-
-
-def test_few_records_know_no_units() -> None:
-    """A rare flag, without noise: 3 % of 100 records are three."""
-    flag = moments(np.zeros(2), np.array([0.34, 0.9]))
-    few, many = (narrowed(PLAIN, BOTH, flag, 0.0, records) for records in (100, 10_000))
-    assert few is not None
-    assert many is not None
-    assert (few[2, 0], many[2, 0]) == (0, 1)
-    assert few[1, 0] < many[1, 0] < 1 / 0.33
-
-
-def test_units_that_are_clear_of_noise_are_final() -> None:
-    """Rows far out have a small weight, so that the spread of a rare flag would seem ever smaller."""
-    found = narrowed(PLAIN, BOTH, moments(np.zeros(2), np.array([0.3, 0.9])), 0.0, MANY)
-    assert found is not None
-    assert narrowed(found, BOTH, moments(np.zeros(2), np.array([0.3, 0.9])), 0.0, MANY) is None
-
-
-def test_scales_only_fall_to_the_least_one() -> None:
-    units, rng = PLAIN.copy(), np.random.default_rng(4)
-    for _ in range(40):
-        noise = rng.normal(0, 0.01, 2)
-        found = narrowed(units, BOTH, moments(noise, np.zeros(2)), 1e-5, MANY)
-        if found is None:
-            break
-        assert np.all(found[1] >= units[1])
-        assert np.all(np.abs(found[0]) <= 1)
-        units = found
-    assert found is None
-    assert np.all(units[1] == 1 / LEAST)
-    assert FULL < ALSO < 1
-    assert LEAST < START
+@pytest.mark.parametrize("width", [0.3, 0.03])
+def test_a_search_finds_narrow_columns_and_leaves_what_it_found(width: float) -> None:
+    """A column of deviation `width`, one with the declared bounds, and a constant one that goes to the least range."""
+    rng, units, batches = np.random.default_rng(6), np.array([[0.0] * 3, [-1.0] * 3]), 0
+    while np.any(units[1] < 0):
+        X = np.column_stack([rng.normal(0.6, width, 500), rng.uniform(-1, 1, 500), np.full(500, -0.9)])
+        places, before = np.clip((X - units[0]) * np.abs(units[1]), -1, 1), units
+        noises = ERROR / 2 * rng.standard_normal((2, 3))
+        units = searched(units, places.mean(axis=0) + noises[0], np.abs(places).mean(axis=0) + noises[1], ERROR)
+        known = before[1] > 0
+        np.testing.assert_array_equal(units[:, known], before[:, known])
+        batches += 1
+        assert batches < 10
+    assert width / 2 < 1 / units[1, 0] < 2 * width
+    assert np.all(np.abs(units[0] - [0.6, 0.0, -0.9]) < [width, 0.3, 2 * LEAST])
+    assert 1 / units[1, 1] > 0.3
+    assert units[1, 2] == MOST
 
 
 # --- in the walk
 
 
-def newton(wide: bool = False, deviation: float = 0.0) -> Newton:
+def newton(wide: bool = False, deviation: float = 0.0, batch: int | None = 500, **more: bool) -> Newton:
     curvature, start = Curvature(Huber(), 3), np.array([0.0, 0.0, 0.0, 100.0 if wide else 1.0])
-    return Newton(curvature, start, lambda theta: theta, deviation, 500, wide, BOTH)
+    return Newton(curvature, start, lambda theta: theta, deviation, batch, wide, BOTH, **more)
 
 
 def learn(walk: Newton, batches: int, centre: float, width: float, seed: int = 0) -> None:
@@ -191,7 +172,7 @@ def test_the_walk_finds_narrow_columns_and_a_far_target() -> None:
 def test_the_search_sees_no_columns_and_ends() -> None:
     walk, places = newton(True, 2.0), []
     while walk.searching:
-        assert not walk.middle[-4:].any()
+        assert np.all(walk.middle[-2:] < 0)
         assert not walk.estimate[:2].any()
         places.append(float(walk.estimate[3]))
         learn(walk, 1, 0.0, 1.0, len(places))
@@ -200,14 +181,45 @@ def test_the_search_sees_no_columns_and_ends() -> None:
     assert len(places) > 1
     assert spread / 2 < walk.estimate[3] < 4 * spread
     assert abs(walk.estimate[2] - 5.0) < spread / 4
-    np.testing.assert_allclose(walk.state.units, [[0, 0], [1 / START] * 2, [0, 0]])
+    np.testing.assert_allclose(walk.state.units[0], 0, atol=0.3)
+    assert np.all((walk.state.units[1] > 1) & (walk.state.units[1] < 4))
+
+
+def take(walk: Newton, X: np.ndarray) -> None:
+    """A batch of these columns (n, 2), without a model."""
+    spec = walk.curvature.loss.spec()
+    spec[INTERCEPT] = 1.0
+    total = walk.curvature.vectors(spec, walk.middle, X, X[:, 1]).sum(axis=0)
+    walk.move(total, len(X), len(X))
+
+
+def test_a_column_that_moves_on_fills_its_bounds() -> None:
+    walk, rng = newton(), np.random.default_rng(3)
+    for batch in range(6):
+        assert walk.searching
+        take(walk, np.column_stack([rng.normal(-0.9 + 0.25 * batch, 0.02, 500), rng.normal(0.0, 0.3, 500)]))
+    assert not walk.searching
+    assert walk.state.units[1, 0] == WIDE
+    assert 2 < walk.state.units[1, 1] < 4
+
+
+@pytest.mark.parametrize("replans", [True, False])
+def test_a_search_takes_the_batches_it_needs_or_as_many_as_are_public(replans: bool) -> None:
+    """Batches of the size of a search are too small for steps."""
+    walk, rng, sizes = newton(batch=None, follow=False, replans=replans), np.random.default_rng(4), []
+    while not walk.state.weight:
+        sizes.append(walk.batch)
+        take(walk, rng.normal(0.0, 0.3, (walk.batch, 2)))
+    assert len(set(sizes[:-1])) == 1
+    assert sizes[-1] == 2 * sum(sizes[:-1])
+    assert len(sizes) == (3 if replans else 7)
 
 
 def accept(theta: np.ndarray) -> None:
     assert theta.shape == (4,)
 
 
-@pytest.mark.parametrize("units", [[0, 0, -1, 2], [0, 0, 0, 2], [0, 0, 0.5, 2], [0, 0, 2, 1e9], [1.5, 0, 2, 2]])
+@pytest.mark.parametrize("units", [[0, 0, -0.5, 2], [0, 0, 0, 2], [0, 0, 0.5, 2], [0, 0, 2, 1e9], [1.5, 0, 2, 2]])
 def test_units_out_of_range_are_refused(units: list[float]) -> None:
     walk = newton()
     state, size = walk.learned(), Newton.size(walk.curvature) - 8
@@ -219,12 +231,12 @@ def test_units_out_of_range_are_refused(units: list[float]) -> None:
 def test_merged_walks_are_carried_to_the_units_of_the_one_that_knows_most() -> None:
     parts = [newton(), newton()]
     learn(parts[0], 40, 0.5, 0.05)
-    learn(parts[1], 3, 0.5, 0.05, 1)
+    learn(parts[1], 8, 0.5, 0.05, 1)
     merged = newton()
     merged.merge(parts, np.array([1.0, 2.0, 3.0, 0.5]))
     np.testing.assert_array_equal(merged.state.units, parts[0].state.units)
     assert merged.state.weight > 0
-    assert merged.records == 43 * 500
+    assert merged.records == 48 * 500
     np.testing.assert_allclose(merged.estimate[:3], [3.0, -2.0, 5.0], atol=0.1)
     learn(merged, 40, 0.5, 0.05, 2)
     np.testing.assert_allclose(merged.estimate[:3], [3.0, -2.0, 5.0], atol=0.1)
