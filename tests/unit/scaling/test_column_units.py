@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import Huber, Logistic
+from streamdp import Huber, Logistic, Squared
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
@@ -91,7 +91,7 @@ def test_differences_that_overflow_keep_the_bound(loss: Any, slope: float) -> No
     assert np.linalg.norm(found) <= curvature.bound
 
 
-LOSSES = [(Huber(), 1), (Logistic(), 1), (Softmax(), 5)]
+LOSSES = [(Huber(), 1), (Squared(), 1), (Logistic(), 1), (Softmax(), 5)]
 
 
 @pytest.mark.parametrize(("loss", "outputs"), LOSSES, ids=repr)
@@ -145,9 +145,11 @@ def test_a_search_finds_narrow_columns_and_leaves_what_it_found(width: float) ->
 # --- in the walk
 
 
-def newton(wide: bool = False, deviation: float = 0.0, batch: int | None = 500, **more: bool) -> Newton:
+def newton(wide: bool = False, deviation: float = 0.0, batch: int | None = 500, replans: bool | None = None) -> Newton:
     curvature, start = Curvature(Huber(), 3), np.array([0.0, 0.0, 0.0, 100.0 if wide else 1.0])
-    return Newton(curvature, start, lambda theta: theta, deviation, batch, wide, BOTH, **more)
+    return Newton(
+        curvature, start, lambda theta: theta, deviation, batch, wide, BOTH, replans is None, replans is not False
+    )
 
 
 def learn(walk: Newton, batches: int, centre: float, width: float, seed: int = 0) -> None:
@@ -206,7 +208,7 @@ def test_a_column_that_moves_on_fills_its_bounds() -> None:
 @pytest.mark.parametrize("replans", [True, False])
 def test_a_search_takes_the_batches_it_needs_or_as_many_as_are_public(replans: bool) -> None:
     """Batches of the size of a search are too small for steps."""
-    walk, rng, sizes = newton(batch=None, follow=False, replans=replans), np.random.default_rng(4), []
+    walk, rng, sizes = newton(batch=None, replans=replans), np.random.default_rng(4), []
     while not walk.state.weight:
         sizes.append(walk.batch)
         take(walk, rng.normal(0.0, 0.3, (walk.batch, 2)))
@@ -222,7 +224,7 @@ def accept(theta: np.ndarray) -> None:
 @pytest.mark.parametrize("units", [[0, 0, -0.5, 2], [0, 0, 0, 2], [0, 0, 0.5, 2], [0, 0, 2, 1e9], [1.5, 0, 2, 2]])
 def test_units_out_of_range_are_refused(units: list[float]) -> None:
     walk = newton()
-    state, size = walk.learned(), Newton.size(walk.curvature) - 8
+    state, size = walk.learned(), Newton.size(walk.curvature) - 9
     state["state"][size : size + 4] = units
     with pytest.raises(ConfigError, match="units"):
         walk.read(state, accept)
