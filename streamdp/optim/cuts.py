@@ -19,7 +19,7 @@ from streamdp.reading import change
 
 _BALANCE = 8.0  # the mean of a^2 over c sqrt(d) times the noise of a mean gradient
 _MOST = 0.71  # of that mean: as of Huber's loss for normal residuals
-_ROOM = 3.0  # the first scale over the most that the spread can be
+_ROOM = 6.0  # the first scale over the spread that the search found; what noise hides, over the first scale
 UNEVEN = 4.0
 """How much more than all together the residuals of some part of the records may vary."""
 
@@ -103,12 +103,9 @@ class Cuts:
         points[:, -1] = points[-1, -1]
         return ratios
 
-    def first(self, place: tuple[float, float], mean: float, square: float, error: float) -> tuple[float, float, bool]:
-        """The centre and the scale of targets by the means of a and of a^2 at a `place` without columns.
+    def first(self, spread: float, half: float, error: float) -> float:
+        """The scale after a search of targets within plus and minus `half` that found the `spread` of most of them.
 
-        `error` is the deviation of the second. The scale falls from above, so that rare large targets are seen. The
-        last value says whether it has come down: otherwise the next batch asks there.
+        `error` is the deviation of its means of a^2: the noise hides a spread of half sqrt(2 error), of rare targets.
         """
-        centre, scale = place
-        most = _ROOM * math.sqrt(max(square - mean**2, 0.0) + 2 * error)
-        return centre + scale * mean, scale * min(1.0, most), most > 0.5
+        return min(half, max(_ROOM * spread, half * math.sqrt(2 * error) / _ROOM))

@@ -299,7 +299,7 @@ class Newton(Growing):
 
     def _searches(self, records: int) -> bool:
         """Whether the batch after so many records has the size of a search, which may have to be public before."""
-        if self._replans:
+        if self._replans or self._fixed is not None:
             return self.searching
         return bool(self._scaled.size) and records < _LONGEST * self._search_batch
 
@@ -354,11 +354,13 @@ class Newton(Growing):
         search.numbers[0] = min(max(float(self.state.point[-2]), middle - half), middle + half)
         self._go_on(search, self.state.units)
 
-    def _go_on(self, search: BatchSearch, units: np.ndarray, clear: bool = False) -> None:
+    def _go_on(self, search: BatchSearch, units: np.ndarray) -> None:
         """Go on with the search for a target, or at its end, in these units (2, p)."""
-        point = np.zeros_like(self.state.point)
+        point, size = np.zeros_like(self.state.point), self._search_batch
         point[-2:] = search.place
-        left = bool(np.any(units[1] < 0) or not clear)
+        left = bool(np.any(units[1] < 0) or not search.clear)
+        if self._cuts is not None and not left:
+            point[-1] = self._cuts.first(point[-1], self._bounds[1], math.sqrt(4 * self.deviation**2 + size) / size)
         self.state = self._anew(self._project(point), units, search.numbers * left)
 
     def _search(self, total: np.ndarray, size: int) -> None:
@@ -376,13 +378,8 @@ class Newton(Growing):
             search.read(self.state.search)
             seen = -float(total[d - 2]) / size, loss.kappa - 2 * float(total[d - 1]) / size
             place, errors = (float(point[-2]), float(point[-1])), (error, math.sqrt(4 * noise + size) / size)
-            if self._cuts is not None:
-                centre, scale, clear = self._cuts.first(place, *seen, errors[1])
-                search.stay(min(max(centre, self._bounds[0] - self._bounds[1]), sum(self._bounds)), scale)
-            else:
-                search.take(place, loss.c, seen, errors)
-                clear = search.clear
-            self._go_on(search, units, clear)
+            search.take(place, loss.c, seen, errors)
+            self._go_on(search, units)
             return
         if isinstance(loss, Logistic):  # the mean share of a class gives the intercept
             share = float(scipy.special.expit(point[-1])) - float(total[d - 1]) / self.records

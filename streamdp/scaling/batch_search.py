@@ -73,10 +73,6 @@ class BatchSearch:
         weights = (1 - _ANY) * joint.sum(axis=0) + _ANY / SPREADS
         self.numbers = np.concatenate([[centre, min(error, self._widest)], weights])
 
-    def stay(self, centre: float, scale: float) -> None:
-        """Go on at this place, whatever the targets are like."""
-        self.numbers = np.concatenate([[centre, scale], np.arange(SPREADS) == SPREADS - 1])
-
     def read(self, numbers: np.ndarray) -> None:
         """Take over what `numbers` was, (SPREADS + 2,). Raises `ConfigError` for numbers out of range."""
         sound = numbers[1] > 0 and numbers[2:].min() >= 0 and abs(numbers[2:].sum() - 1) < 1e-6

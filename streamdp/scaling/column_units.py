@@ -16,7 +16,7 @@ ERROR = 0.08
 WIDE = 5.0
 """The slope of a column that is not found."""
 _CLEAR = 3.0  # a spread is seen if it is so many errors
-_SPREADS = MOST * LEAST  # half of a range, over the deviation of normal values, if the mean distance is a half of it
+_UNITS = MOST * LEAST  # half of a range, in units
 
 
 def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error: float) -> np.ndarray:
@@ -28,5 +28,5 @@ def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error:
     centre, half = units[0], 1 / np.abs(units[1])
     after = np.clip(half * np.clip(2 * np.maximum(distances, error), 0.0, 2.0), LEAST, 1.0)
     found = (distances - np.abs(means) > _CLEAR * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
-    moved = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _SPREADS, -1.0) / after])
+    moved = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
     return np.where(units[1] > 0, units, moved)

@@ -19,9 +19,9 @@ FAR = 4.0
 """How many released deviations from its released centre a column is cut, alike in learning and in predictions."""
 ROOM = 2.4
 """Of the squared derivative of a loss: what the search for columns adds to the square of the bound."""
-FAR_OF_NUMBERS = 16.0
+FAR_OF_NUMBERS = 12.0
 """The same in batches of numbers, whose losses are robust, unless the slope is `MOST`."""
-MOST = 51.2
+MOST = 40.0
 """The slope of a column that has one value almost always, so that no spread is seen."""
 SCALINGS = ("private", "declared", "none")
 _BOUNDS = "declared bounds, in `features` or `target`"

@@ -65,7 +65,7 @@ def test_a_stream_of_few_people_goes_on(kind: str) -> None:
     X, y = np.zeros((len(people), 1)), np.full(len(people), NOW if kind == "every" else 0.5)
     longest = waits = done = 0
     while done < len(people):
-        part = slice(done, done + model.boundary_within(min(500, len(people) - done)))
+        part = slice(done, done + model.boundary_within(min(200, len(people) - done)))
         model.learn_encoded(X[part], y[part], None, people[part])
         waits = 0 if model.at_boundary else waits + part.stop - part.start
         longest, done = max(longest, waits), part.stop
