@@ -135,7 +135,7 @@ class DraftColumn:
         named = self.texts.str.contains(_MONTH).all()
         if not len(self.texts) or (digits == {None} and not named):
             return []
-        days = _DAYS if 4 in digits else _SHORT
+        days: Sequence[str] = _DAYS if 4 in digits else _SHORT
         if named:
             years = self.texts.str.contains("[0-9]{4}").all()
             whole = "%B" * (not self.texts.str.contains(r"(?i)(?:^|[ -])[a-z]{3}[ -]").all())
