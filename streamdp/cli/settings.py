@@ -23,7 +23,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     names the option or the key.
     """
     from streamdp.config.file import file_type, stem
-    from streamdp.config.job import load_config, make_config
+    from streamdp.config.job import check_no_store, load_config, make_config
 
     settings = _given(settings)
     if what.endswith((".yaml", ".yml")):
@@ -36,6 +36,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
         return load_config(what, [_assign(chosen, assignment) for assignment in assignments])
     if not what:
         raise ConfigError(f"{what!r}: expected a .yaml job, a data file or folder, or - for standard input")
+    check_no_store(what)
     settings.setdefault("source", {})["path"] = what
     for assignment in assignments:
         _assign(settings, assignment)

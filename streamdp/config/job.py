@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from importlib.metadata import entry_points
 from itertools import chain
@@ -309,6 +310,17 @@ class JobConfig(Definition):
         )
 
 
+def check_no_store(path: str) -> None:
+    """Raise `ConfigError` if a file, which should be a job or data, is an SQLite database."""
+    head = b""
+    with suppress(OSError):
+        if Path(path).is_file():  # a pipe would be read
+            with open(path, "rb") as file:
+                head = file.read(16)
+    if head == b"SQLite format 3\0":
+        raise ConfigError(f"{path} is a store, which a run makes: give the job that it is of, such as job.yaml")
+
+
 def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequence[str], Any]] = ()) -> JobConfig:
     """Read a `job.yaml`.
 
@@ -321,6 +333,7 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
     except OSError as error:
         raise ConfigError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
     except UnicodeDecodeError:
+        check_no_store(str(path))
         raise ConfigError(f"{path}: expected UTF-8 text") from None
     document = YamlText(text, str(path))
     for keys, value in assignments:

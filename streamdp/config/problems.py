@@ -94,6 +94,8 @@ _ELSEWHERE = {
 
 def _hint(name: str, known: Iterable[str]) -> str:
     """Where a setting is, or the one that is most like it; "" for one that exists elsewhere, but for its plural."""
+    if "=" in name:
+        return '; put quotes around a value with a comma, as budget: "eps=1,delta=1e-6"'
     if name in _ELSEWHERE:
         return f"; it is in {_ELSEWHERE[name]}"
     known = set(known)

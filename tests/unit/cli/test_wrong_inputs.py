@@ -37,7 +37,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("estimator:", "estimater:", 2, "did you mean 'estimator'?"),
     ("budget:", "buget:", 2, "did you mean 'budget'?"),
     ("path:", "file:", 2, "source.path: missing setting"),
-    ("csv", "cvs", 2, "redis, shuffle, http, spark; did you mean 'csv'?"),
+    ("csv", "cvs", 2, "shuffle, mixer, http, spark; did you mean 'csv'?"),
     ("csv", "parquet", 3, "is no parquet file"),
     ("csv, ", "arrow, ", 3, "is no arrow file"),
     ("type: csv", "type: jsonl", 3, "none of the first 81 records fits the schema: not json (81); fix"),
@@ -89,6 +89,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("LDPASGDRegressor", "UserLevelLDPRegressor", 2, "needs schema.subject"),
     ("eps=1", "1", 2, "model.budget"),
     ("eps=1", "eps=-1", 2, "model.budget"),
+    ("eps=1", "eps=1,delta=1e-6", 2, 'put quotes around a value with a comma, as budget: "eps=1,delta=1e-6"'),
     ("budget: eps=1", "budget: eps=1, eta: -1", 2, "model"),
     ("budget: eps=1", "budget: eps=1, loss: l2", 2, "model.loss"),
     ("budget: eps=1", "budget: eps=1, horizon: 5", 2, "has no horizon"),
@@ -216,6 +217,8 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("predict", 2, "Missing argument"),
     ("predict people.csv people.csv", 4, "expected a store, such as late.db, or its job"),
     ("plan", 2, "expected a JOB.YAML, or --loss, --parameters and --budget"),
+    ("check store.db", 2, "store.db is a store, which a run makes: give the job that it is of"),
+    ("run store.db", 2, "store.db is a store, which a run makes: give the job that it is of"),
     ("plan piped.yaml", 2, "cannot be counted beforehand: expected --records N"),
     ("plan job.yaml --loss huber", 2, "a job says all but --records"),
     ("plan --loss hubr --parameters 3 --budget eps=1 --records 100", 2, "did you mean 'huber'?"),
@@ -251,6 +254,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "people.csv").write_text(DATA)
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "piped.yaml").write_text(JOB.replace("people.csv", "'-'"))
+    (tmp_path / "store.db").write_bytes(b"SQLite format 3\0\x10\x00\x01\x01\xff")
     (tmp_path / "header.csv").write_text("age,city\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "empty_folder").mkdir()
