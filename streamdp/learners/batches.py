@@ -30,7 +30,6 @@ from streamdp.optim.ac_sa import Problem
 from streamdp.optim.batch_steps import BatchSteps, Probes
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import RealSpace
-from streamdp.optim.losses import Huber
 from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import AnyRng
@@ -109,10 +108,10 @@ class Batches(Learner):
             check_unplanned(vars(plan), "ac-sa")
             if not problem.given_domain:
                 problem = replace(problem, domain=RealSpace())
-            if self.free and problem.target is not None and isinstance(problem.loss, Huber):
+            if self.free and problem.target is not None:
                 low, high = problem.target
-                least = min(problem.loss.sigma_min, LEAST_SPREAD * (high / 2 - low / 2))
-                problem = replace(problem, loss=replace(problem.loss, sigma_min=least))  # for small targets
+                least = LEAST_SPREAD * (high / 2 - low / 2)  # for small targets
+                problem = replace(problem, loss=problem.loss.with_least_scale(least))
         super().__init__(problem, budget, rng)
         self.region = replace(region, problem=problem)
         self.curvature: Curvature | None = None

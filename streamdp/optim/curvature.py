@@ -54,7 +54,7 @@ class Curvature:
     @property
     def size(self) -> int:
         """The length of a vector: d + q (q + 1) / 2, and one more for Huber."""
-        return self.parameters + self.columns * (self.columns + 1) // 2 + isinstance(self.loss, Huber)
+        return self.parameters + self.columns * (self.columns + 1) // 2 + self.loss.has_scale
 
     @property
     def factor(self) -> float:
@@ -83,23 +83,23 @@ class Curvature:
     @property
     def _square(self) -> float:
         """The square of the longest derivative in the predictors."""
-        return self.loss.c**2 if isinstance(self.loss, Huber) else 1.0 + isinstance(self.loss, Softmax)
+        return self.loss.cut**2 if self.loss.has_scale else self.loss.steepest
 
     def _gradients(self, times: float) -> float:
-        scale = (self.loss.c**2 - self.loss.kappa) ** 2 / 4 if isinstance(self.loss, Huber) else 0.0
+        scale = (self.loss.cut**2 - self.loss.kappa) ** 2 / 4 if self.loss.has_scale else 0.0
         return times * self._square + scale
 
     @property
     def _curvatures(self) -> float:
-        scale = self.loss.c**4 if isinstance(self.loss, Huber) else 0.0
+        scale = self.loss.cut**4 if self.loss.has_scale else 0.0
         return self.factor**2 * (2 * self.columns + scale)
 
     @property
     def squares(self) -> tuple[float, ...]:
         """The largest norms of g g', g being the gradient without the scale, and of M with Huber's; none of classes."""
-        if self.outputs > 1 or (isinstance(self.loss, Huber) and self.loss.grows):
+        if self.outputs > 1 or self.loss.grows:
             return ()
-        return (2 * self._square, *([math.sqrt(2 * self.columns)] * isinstance(self.loss, Huber)))
+        return (2 * self._square, *([math.sqrt(2 * self.columns)] * self.loss.has_scale))
 
     @property
     def variance(self) -> float:

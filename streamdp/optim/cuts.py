@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.losses import Huber
 from streamdp.reading import change
 
 _BALANCE = 8.0  # the mean of a^2 over c sqrt(d) times the noise of a mean gradient
@@ -39,18 +38,13 @@ class Cuts:
     curvature: Curvature
 
     @property
-    def _loss(self) -> Huber:
-        assert isinstance(self.curvature.loss, Huber)
-        return self.curvature.loss
-
-    @property
     def _weight(self) -> float:
         """About the mean weight w of records, whose columns have a spread of 1."""
         return min(1.0, math.sqrt(2 / self.curvature.columns))
 
     def _known(self, blocks: np.ndarray) -> _Known:
         d, counts = self.curvature.parameters, np.maximum(blocks[:, change.WEIGHT], 1e-300)
-        squares = self._loss.kappa - 2 * blocks[:, 2 * d - 1] / counts / self._weight
+        squares = self.curvature.loss.kappa - 2 * blocks[:, 2 * d - 1] / counts / self._weight
         return _Known(blocks[:, d - 1] / counts, squares, 2 * np.sqrt(blocks[:, change.NOISE]) / counts / self._weight)
 
     def _best(self, blocks: np.ndarray) -> tuple[float, float, float]:
@@ -71,8 +65,8 @@ class Cuts:
         `deviation` is that of the noise of a sum.
         """
         noise = deviation / max(float(blocks[:, change.RECORDS].sum()), 1.0)
-        balanced = _BALANCE * self._loss.c * math.sqrt(self.curvature.parameters) * noise / self._weight
-        wanted = min(max(balanced, self._loss.kappa), _MOST)
+        balanced = _BALANCE * self.curvature.loss.cut * math.sqrt(self.curvature.parameters) * noise / self._weight
+        wanted = min(max(balanced, self.curvature.loss.kappa), _MOST)
         scale, square, error = self._best(blocks)
         low = scale * math.sqrt(max(square - 2 * error, 0.0) / wanted)
         high = scale * math.sqrt((max(square, 0.0) + 2 * error) / wanted)
@@ -85,7 +79,7 @@ class Cuts:
         """
         d, q, (scales, squares, _) = self.curvature.parameters, self.curvature.columns, self._known(blocks)
         out, ratios = blocks.copy(), scales / newest
-        wrong = np.abs(1 - ratios) * np.maximum(1, ratios**2) * np.maximum(squares, 0.0) / self._loss.c
+        wrong = np.abs(1 - ratios) * np.maximum(1, ratios**2) * np.maximum(squares, 0.0) / self.curvature.loss.cut
         out[:, d : d + q] *= ratios[:, None]
         out[:, d - 1] = newest * blocks[:, change.WEIGHT]
         out[:, change.NOISE] *= ratios**2
@@ -96,7 +90,7 @@ class Cuts:
 
         Returns the factors (k,) of their gradients and noise.
         """
-        d, q, level = self.curvature.parameters, self.curvature.columns, self._loss.kappa * self._weight / 2
+        d, q, level = self.curvature.parameters, self.curvature.columns, self.curvature.loss.kappa * self._weight / 2
         ratios: np.ndarray = points[:, -1] / points[-1, -1]
         means[:, :q] *= ratios[:, None]
         means[:, d - 1] = level + (means[:, d - 1] - level) * ratios**2

@@ -29,7 +29,7 @@ from streamdp.optim.classes import ClassProblem
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.cuts import UNEVEN, Cuts
 from streamdp.optim.growing import Growing
-from streamdp.optim.losses import Huber, Logistic
+from streamdp.optim.losses import Logistic
 from streamdp.optim.newton_state import State, bend_of, slope_of
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
@@ -119,8 +119,8 @@ class Newton(Growing):
         replans: bool = True,
         own: tuple[int, ...] = (),
     ) -> None:
-        self._huber = isinstance(curvature.loss, Huber)
-        self._cuts = Cuts(curvature) if isinstance(curvature.loss, Huber) and curvature.loss.grows else None
+        self._huber = curvature.loss.has_scale
+        self._cuts = Cuts(curvature) if curvature.loss.grows else None
         self._scaled = scaled if wide or scaled.any() else _NO_COLUMNS
         self._shown, self.ranges = start.copy(), np.zeros((2, len(self._scaled)))
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
@@ -192,10 +192,10 @@ class Newton(Growing):
         units, hessian, expected = self._units, state.hessian(q), min(1.0, math.sqrt(2 / q))
         point = units.inward(self.state.point)
         blocks, sigma, uneven = self._weighed(state, point), 1.0, 1.0
-        if isinstance(curvature.loss, Huber):
-            sigma, uneven = float(point[-1]), curvature.loss.c**2 / curvature.loss.kappa
+        if self._huber:
+            sigma, uneven = float(point[-1]), curvature.loss.cut**2 / curvature.loss.kappa
             if self._cuts is None:
-                hessian *= slope_of(curvature.loss.c) / bend_of(curvature.loss.c)
+                hessian *= slope_of(curvature.loss.cut) / bend_of(curvature.loss.cut)
             else:
                 sigma, uneven = self._unit(state, point) ** 2 / sigma, UNEVEN
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q * state.variance)
@@ -206,8 +206,8 @@ class Newton(Growing):
             return None
         answer, covariance, freedom = np.full(d, np.nan), np.full((d, d), np.nan), np.full(d, np.nan)
         answer[:q], covariance[:q, :q], freedom[:q] = found
-        if isinstance(curvature.loss, Huber) and self._cuts is not None:  # the most by which the cut is wrong
-            covariance[np.arange(q), np.arange(q)] += (sigma / (4 * curvature.loss.c)) ** 2
+        if self._cuts is not None:  # the most by which the cut is wrong
+            covariance[np.arange(q), np.arange(q)] += (sigma / (4 * curvature.loss.cut)) ** 2
         if self._huber and self._cuts is None:
             last = blocks[:, np.r_[d - 1, 2 * d - 1, 2 * d : 2 * d + 7]]
             last[:, change.WEIGHT] = last[:, change.SCALE_WEIGHT]
@@ -342,10 +342,10 @@ class Newton(Growing):
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
         """Whether sigma is far too small, by this batch alone."""
         loss, curvature = self.curvature.loss, self.curvature
-        if not (len(self.state.search) and isinstance(loss, Huber)):
+        if not (len(self.state.search) and self._huber):
             return False
         excess = -2 * float(total[curvature.parameters - 1]) / size
-        most = (loss.c**2 - loss.kappa) * min(1.0, math.sqrt(2 / curvature.columns))
+        most = (loss.cut**2 - loss.kappa) * min(1.0, math.sqrt(2 / curvature.columns))
         return excess > _OUTGROWN * most + 4 * math.sqrt(4 * self.deviation**2 + size) / size
 
     def _search_anew(self) -> None:
@@ -373,12 +373,12 @@ class Newton(Growing):
         if self.records - self.state.replanned > _LONGEST * max(size, self._search_batch):
             units[1, units[1] < 0] = column_units.WIDE
         point, error = self.state.point.copy(), math.sqrt(noise + size) / size
-        if isinstance(loss, Huber) and len(self.state.search):
+        if self._huber and len(self.state.search):
             search = BatchSearch(*self._bounds)
             search.read(self.state.search)
             seen = -float(total[d - 2]) / size, loss.kappa - 2 * float(total[d - 1]) / size
             place, errors = (float(point[-2]), float(point[-1])), (error, math.sqrt(4 * noise + size) / size)
-            search.take(place, loss.c, seen, errors)
+            search.take(place, loss.cut, seen, errors)
             self._go_on(search, units)
             return
         if isinstance(loss, Logistic):  # the mean share of a class gives the intercept

@@ -15,7 +15,6 @@ import scipy
 
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.losses import Huber
 from streamdp.reading import change
 
 _LARGEST_SUM = 1e150  # its square stays within the doubles
@@ -153,8 +152,7 @@ class State:
         The mean slope of the loss, and what stands for it in vectors, are those of residuals that are normal with this
         sigma, or the part of it of the squared loss. The gradient of the scale is carried along its curvature.
         """
-        assert isinstance(curvature.loss, Huber)
-        q, c, blocks = curvature.columns, curvature.loss.c, self.blocks.copy()
+        q, c, blocks = curvature.columns, curvature.loss.cut, self.blocks.copy()
         if curvature.loss.grows:  # its residuals have this spread in units of sigma
             c /= math.sqrt(curvature.loss.kappa)
         used = blocks[: change.used(blocks)]
@@ -185,4 +183,4 @@ class State:
         change.check(self.blocks, _LARGEST_SUM)
         check(self.point)
         if self.weight > 0:
-            check(change.means(total, curvature.parameters, isinstance(curvature.loss, Huber))[0])
+            check(change.means(total, curvature.parameters, curvature.loss.has_scale)[0])

@@ -61,6 +61,6 @@ def first_theta(loss: Loss, d: int, scaled: bool) -> np.ndarray:
     smaller while the noise is not (`benchmarks/learning.md`, the price).
     """
     theta = loss.start(d)
-    if scaled and isinstance(loss, Huber):
-        theta[-1] = max(theta[-1] / 2, loss.sigma_min)
+    if scaled and loss.least_scale is not None:
+        theta[-1] = max(theta[-1] / 2, loss.least_scale)
     return theta

@@ -73,10 +73,34 @@ class Loss:
     expected_curvature: ClassVar[float] = 1.0
     """The second derivative in the linear predictor that is expected, for a residual of spread 1."""
 
+    grows: ClassVar[bool] = False
+    """Whether Newton's steps let the scale grow as far as the noise allows, so that fewer residuals are cut."""
+    steepest: ClassVar[float] = 1.0
+    """The square of the longest derivative in the linear predictors, of a loss with no `cut`."""
+
     @property
     def least_scale(self) -> float | None:
         """The least spread of residuals, if the loss estimates it as the last number of theta; None: it does not."""
         return None
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether the last number of theta is a scale of the residuals."""
+        return self.least_scale is not None
+
+    def with_least_scale(self, least: float) -> Loss:
+        """The loss with a `least_scale` of at most this one; itself if it has no scale."""
+        return self
+
+    @property
+    def cut(self) -> float:
+        """The residual, in units of the scale, above which the loss is linear; inf: it has no scale."""
+        return math.inf
+
+    @property
+    def kappa(self) -> float:
+        """The mean of the squares of residuals, cut at `cut`, at the scale that the loss learns; 0: it has none."""
+        return 0.0
 
     def __post_init__(self) -> None:
         if self.clip is not None and not (is_number(self.clip) and 0 < self.clip < math.inf):

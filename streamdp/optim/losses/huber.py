@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 
@@ -77,8 +76,6 @@ class Huber(Loss):
     c: float = 1.345
     sigma_min: float = 0.1
 
-    grows: ClassVar[bool] = False
-    """Whether Newton's steps let the scale grow as far as the noise allows, so that fewer residuals are cut."""
     name = "huber"
     expected_curvature = 0.82
     code = 1
@@ -86,6 +83,13 @@ class Huber(Loss):
     @property
     def least_scale(self) -> float:
         return self.sigma_min
+
+    def with_least_scale(self, least: float) -> Huber:
+        return replace(self, sigma_min=min(self.sigma_min, least))
+
+    @property
+    def cut(self) -> float:
+        return self.c
 
     def __post_init__(self) -> None:
         super().__post_init__()

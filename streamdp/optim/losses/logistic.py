@@ -106,6 +106,7 @@ class Softmax(Loss):
     name = "softmax"
     of_classes = True
     expected_curvature = 0.15
+    steepest = 2.0
     code = 3
 
     def _bound(self) -> float:
