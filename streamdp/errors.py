@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from numbers import Integral, Real
 from typing import Any, NoReturn
 
@@ -29,6 +29,10 @@ BUDGETS = dict.fromkeys(("epsilon", "eps"), "eps=1") | {"delta": "eps=1,delta=1e
 """The budget that is meant by a name that other libraries have for a parameter; every way to set one hints at it."""
 
 
+CLI_PACKAGES = ("polars", "rich", "sqlalchemy", "tenacity", "typer", "yaml")
+"""The packages of the extra `cli`, by the names of their modules."""
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the `known` public name that is most like a wrong `name`, or "" if none is."""
     from difflib import get_close_matches
@@ -41,6 +45,20 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def needs(what: str, extra: str) -> str:
     """Say that something needs an `extra` that is not installed, and how to install it: no index has streamdp yet."""
     return f"{what} needs the extra {extra}: pip install '.[{extra}]' in a copy of streamdp's repository"
+
+
+@contextlib.contextmanager
+def cli_packages(what: str) -> Iterator[None]:
+    """Raise `NotAvailableError` in the place of the error that a package of the extra `cli` is not installed.
+
+    `what` needs the package. Every other error passes.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in CLI_PACKAGES:
+            raise
+        raise NotAvailableError(needs(what, "cli")) from None
 
 
 def listed(names: Collection[str], most: int = 9) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from streamdp import estimators
 from streamdp.config.trust import ANSWERS, NEED_DELTA, WHOLE_FILE, usual_delta
 from streamdp.data.floats import floats
+from streamdp.data.late import pl
 from streamdp.errors import (
     ConfigError,
     DoubtWarning,
@@ -205,8 +206,6 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _frame(self, X: np.ndarray) -> Any:
         if self.bounds is None:
             return X
-        import polars as pl
-
         return pl.DataFrame(X, schema=[f"x{j}" for j in range(X.shape[1])])
 
     def _predicted(self, X: Any, method: str = "predict_many") -> Any:

@@ -33,6 +33,7 @@ from streamdp.errors import (
     SourceError,
     StoreError,
     StreamDPError,
+    cli_packages,
 )
 
 EXIT_CODES: dict[type[StreamDPError], int] = {
@@ -58,7 +59,8 @@ def run_command() -> int:
             return _fail(f"{argument!a} is not UTF-8 text: expected arguments and names of files in UTF-8", 2)
     warnings.showwarning = lambda message, *_: say(f"warning: {message}")
     try:
-        code: int = app(standalone_mode=False, prog_name="streamdp") or 0
+        with cli_packages("the command streamdp"):
+            code: int = app(standalone_mode=False, prog_name="streamdp") or 0
         return code if code != 130 else _interrupted()  # Typer returns 130 for a KeyboardInterrupt
     except StreamDPError as error:
         return _fail(str(error), next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from streamdp.errors import NotAvailableError, cli_packages
+
 INTERRUPTED = "streamdp: interrupted; what was committed is kept\n"
 SHOW_CURSOR = "\x1b[?25h"
 _NEW_OBJECTS = 100_000  # more than a worker holds at a time
@@ -26,8 +28,12 @@ def start() -> None:
     if installed:
         signal.signal(signal.SIGINT, _leave)
     with rare_collections():
-        from streamdp.cli.main import run_command
-
+        try:
+            with cli_packages("the command streamdp"):
+                from streamdp.cli.main import run_command
+        except NotAvailableError as error:
+            sys.stderr.write(f"streamdp: {error}\n")
+            sys.exit(6)
         code = run_command()
         if installed:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the code is decided

@@ -1,9 +1,11 @@
-"""Polars, imported at its first use, because many commands end without it."""
+"""Polars, imported at its first use, because it is in the extra `cli` and many commands end without it."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from streamdp.errors import cli_packages
 
 __all__ = ["pl"]
 
@@ -13,7 +15,8 @@ else:
 
     class _Late:
         def __getattr__(self, name: str) -> Any:
-            value = getattr(import_module("polars"), name)
+            with cli_packages("a table or a data frame"):
+                value = getattr(import_module("polars"), name)
             setattr(self, name, value)
             return value
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamdp.data.encoder import Encoder
 from streamdp.data.floats import is_numeric, number
+from streamdp.data.late import pl
 from streamdp.data.records import check_record
 from streamdp.data.transforms import Piece
 from streamdp.errors import ConfigError, SchemaError
@@ -201,8 +202,7 @@ class SchemaFeatures(Features):
 
         Raises `SchemaError` that names the feature if a column is missing or a value does not fit.
         """
-        import polars as pl
-
+        make = pl.DataFrame  # here, because an error below is one of a value
         names = self._schema.feature_columns
         given = {str(name): name for name in names_of(X) or names}
         numbers = {d.column for d in self._schema.declarations.values() if d.plain and d.is_number}
@@ -217,15 +217,13 @@ class SchemaFeatures(Features):
             if column is None:
                 raise SchemaError(f"feature {name!r}: expected numbers or text")
             raw[name] = column
-        return self._schema.encode_features(pl.DataFrame(raw))
+        return self._schema.encode_features(make(raw))
 
     def array(self, X: np.ndarray) -> np.ndarray:
         """See `Features.array`. NaN is a gap.
 
         Raises `SchemaError` if the schema has a feature that is no number, and for values that do not fit.
         """
-        import polars as pl
-
         for declared in self._schema.declarations.values():
             if not declared.is_number or declared.part is not None or declared.decimal is not None:
                 raise SchemaError(
@@ -259,8 +257,6 @@ class SchemaFeatures(Features):
 
 def _series(column: Any) -> Any:
     """A column of a frame or an array as a series of polars, which copies no numbers and no text of polars."""
-    import polars as pl
-
     if isinstance(column, pl.Series):
         return column
     typed = not np.ma.is_masked(column) and getattr(column, "dtype", None) in ("float64", "int64", "uint64")
@@ -274,8 +270,6 @@ def _listed(column: Any) -> list[Any]:
 
 def _numbers(column: Any) -> Any:
     """Numbers, or their text, as they are; truth values and decimals as floats; null for None and pandas' NA."""
-    import polars as pl
-
     found = _series(column)
     if found.dtype in (pl.Float64, pl.Int64, pl.UInt64, pl.Null, pl.String):
         return found
@@ -284,8 +278,6 @@ def _numbers(column: Any) -> Any:
 
 def _texts(column: Any) -> Any:
     """Values as the text that a CSV file would have; null for None, NaN and other missing values."""
-    import polars as pl
-
     from streamdp.data.columns import text_of
 
     if isinstance(column, pl.Series) and column.dtype in (pl.String, pl.Categorical, pl.Enum):

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from streamdp.data.floats import floats
+from streamdp.data.late import pl
 from streamdp.errors import SchemaError
 
 
 def as_frame(X: Any) -> Any:
     """Arrow's tables and record batches, and lazy frames, as frames of polars; any other X as it is."""
     if type(X).__module__.partition(".")[0] == "pyarrow":
-        import polars as pl
-
         return pl.from_arrow(X)
     return X.collect() if type(X).__name__ == "LazyFrame" else X
 
@@ -58,8 +57,6 @@ def series_like(X: Any, values: Any) -> Any:
     if names_of(X) is None:
         return np.asarray(values)
     if hasattr(X, "get_column"):
-        import polars as pl
-
         return pl.Series(values)
     import pandas as pd
 
@@ -71,8 +68,6 @@ def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> Any:
     if names_of(X) is None:
         return values
     if hasattr(X, "get_column"):
-        import polars as pl
-
         return pl.DataFrame({str(label): values[:, k] for k, label in enumerate(labels)})
     import pandas as pd
 

@@ -15,15 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from streamdp.data.late import pl
 from streamdp.errors import ConfigError, NotAvailableError, check_whole, needs
 from streamdp.reading.estimates import as_lists
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _MOST_CELLS = 1 << 24
 """The most cells of the tables that the model needs: those of columns that depend on each other."""
@@ -100,8 +98,6 @@ class Tables:
         A number is uniform within its bin. `records`: how many; None: as many as were counted. `seed` sets the draw,
         which protects nobody: the tables do. Raises `ConfigError` for other than whole numbers.
         """
-        import polars as pl
-
         check_whole("records", count := self._records if records is None else records, 1, 10**9)
         if seed is not None:
             check_whole("seed", seed, 0, 2**32 - 1)

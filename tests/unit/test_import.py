@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdp.errors import CLI_PACKAGES
 from tests.support.paths import ROOT
 
 # Each of them takes a tenth of a second or more to load, and is needed only later, or by some.
@@ -46,6 +47,49 @@ def test_the_check_sees_what_is_loaded() -> None:
 def test_a_declared_estimator_is_built_without_the_database_and_the_readers() -> None:
     modules = loaded("from streamdp import LDPASGDRegressor; LDPASGDRegressor(features=['a']).learn_one({'a': 1}, 1)")
     assert not modules & {"numba", "pandas", "polars", "sqlalchemy", "dp_accounting", "matplotlib", "pydantic"}
+
+
+ABSENT = """import sys, warnings
+sys.modules |= dict.fromkeys({absent!r})
+warnings.simplefilter("ignore")
+import streamdp
+from streamdp.cli.start import start
+from streamdp.errors import NotAvailableError
+model = streamdp.LDPASGDRegressor(features=dict(a=(0, 1), b=["x", "y"]), target=(0, 1))
+model.learn_one(dict(a=0.5, b="x"), 1.0)
+streamdp.LDPSGDRegressor(["a"], ledger=streamdp.Ledger("eps=1")).learn_one(dict(a=1), 1, subject="ann")
+model.predict_one(dict(a=0.5, b="x"))
+model.save({path!r})
+assert streamdp.load({path!r}).weights == model.weights
+import pandas
+rows, y = pandas.DataFrame(dict(a=[0.5], b=["x"])), pandas.Series([1.0])
+uses = [lambda: streamdp.datasets.insurance(2, seed=1)]
+uses += [lambda: model.learn_many(rows, y), lambda: model.predict_many(rows)]
+uses += [lambda: streamdp.Store({store!r}), lambda: streamdp.Runner, lambda: streamdp.Worker]
+for use in uses:
+    try:
+        use()
+    except NotAvailableError as error:
+        print(error)
+job = "--trust process --budget eps=1 --feature a=0:1 --target y --target-bounds 0:3 --progress never".split()
+sys.argv = ["streamdp", "run", {csv!r}, *job, "--store", {store!r}]
+start()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("absent", [CLI_PACKAGES, *((name,) for name in CLI_PACKAGES)], ids=" ".join)
+def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install(
+    absent: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("a,y\n1,2\n")
+    names = {"path": "model", "store": "a.db", "csv": "a.csv"}
+    program = ABSENT.format(absent=absent, **{name: str(tmp_path / file) for name, file in names.items()})
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    sentence = " needs the extra cli: pip install '.[cli]' in a copy of streamdp's repository"
+    said = [line.removesuffix(sentence) for line in answer.stdout.splitlines()]
+    print(said, answer.stderr, answer.returncode)
+    assert 0
 
 
 EXTRAS = {
