@@ -57,7 +57,7 @@ from streamdp.cli.start import start
 from streamdp.errors import NotAvailableError
 model = streamdp.LDPASGDRegressor(features=dict(a=(0, 1), b=["x", "y"]), target=(0, 1))
 model.learn_one(dict(a=0.5, b="x"), 1.0)
-streamdp.LDPSGDRegressor(["a"], ledger=streamdp.Ledger("eps=1")).learn_one(dict(a=1), 1, subject="ann")
+streamdp.LDPSGDRegressor(features=["a"], ledger=streamdp.Ledger("eps=1")).learn_one(dict(a=1), 1, subject="ann")
 model.predict_one(dict(a=0.5, b="x"))
 model.save({path!r})
 assert streamdp.load({path!r}).weights == model.weights
@@ -65,14 +65,14 @@ import pandas
 rows, y = pandas.DataFrame(dict(a=[0.5], b=["x"])), pandas.Series([1.0])
 uses = [lambda: streamdp.datasets.insurance(2, seed=1)]
 uses += [lambda: model.learn_many(rows, y), lambda: model.predict_many(rows)]
-uses += [lambda: streamdp.Store({store!r}), lambda: streamdp.Runner, lambda: streamdp.Worker]
+uses += [lambda: streamdp.Store, lambda: streamdp.Runner, lambda: streamdp.Worker]
 for use in uses:
     try:
         use()
     except NotAvailableError as error:
         print(error)
-job = "--trust process --budget eps=1 --feature a=0:1 --target y --target-bounds 0:3 --progress never".split()
-sys.argv = ["streamdp", "run", {csv!r}, *job, "--store", {store!r}]
+job = "--trust process --budget eps=1 --feature a=0:1 --target y --target-bounds 0:3".split()
+sys.argv = ["streamdp", "run", {csv!r}, *job, "--store", {csv!r} + ".db"]
 start()
 """
 
@@ -83,13 +83,19 @@ def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install
     absent: tuple[str, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("a,y\n1,2\n")
-    names = {"path": "model", "store": "a.db", "csv": "a.csv"}
+    names = {"path": "model", "csv": "a.csv"}
     program = ABSENT.format(absent=absent, **{name: str(tmp_path / file) for name, file in names.items()})
     answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     sentence = " needs the extra cli: pip install '.[cli]' in a copy of streamdp's repository"
     said = [line.removesuffix(sentence) for line in answer.stdout.splitlines()]
-    print(said, answer.stderr, answer.returncode)
-    assert 0
+    frames, classes = ["a table or a data frame"] * 3, ["streamdp.Store", "streamdp.Runner", "streamdp.Worker"]
+    alone = {"polars": frames, "sqlalchemy": ["streamdp.Store", "streamdp.Worker"], "tenacity": classes[1:]}
+    if absent == ("rich",):  # which shows a display on a terminal only
+        assert '"learned": 1' in answer.stdout
+    else:
+        assert said == (frames + classes if absent == CLI_PACKAGES else alone.get(absent[0], [])), answer.stderr
+        assert answer.stderr == f"streamdp: the command streamdp{sentence}\n"
+        assert answer.returncode == 6
 
 
 EXTRAS = {
