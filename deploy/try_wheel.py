@@ -23,10 +23,10 @@ TOOLS = ("sh", "head")
 FIRST_USE = re.compile(r"^### 1\..*?^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 SMALL = """
-from streamdp import Ledger, PanPrivateRegressor, load
-model = PanPrivateRegressor(features={"a": (0, 1), "b": ["x", "y"]}, target=(0, 1), ledger=Ledger("eps=1,delta=1e-6"))
+from streamdp import PanPrivateRegressor, load
+model = PanPrivateRegressor(features={"a": (0, 1), "b": ["x", "y"]}, target=(0, 1))
 for n in range(5_000):
-    model.learn_one({"a": n % 10 / 10, "b": "xy"[n % 2]}, n % 10 / 10, subject=n)
+    model.learn_one({"a": n % 10 / 10, "b": "xy"[n % 2]}, n % 10 / 10)
 model.close_batch()
 model.save("model")
 assert load("model").predict_one({"a": 0.5, "b": "x"}) == model.predict_one({"a": 0.5, "b": "x"})
