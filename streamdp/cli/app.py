@@ -9,6 +9,7 @@ import typer
 from streamdp.cli.ledger import ledger_app
 from streamdp.cli.shuffle import shuffle_app
 from streamdp.cli.spark import spark_app
+from streamdp.cli.start import print_version
 
 _HELP = """Learn from a stream of personal records under differential privacy.
 
@@ -40,9 +41,7 @@ app.add_typer(spark_app, name="spark")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from streamdp import __version__
-
-        typer.echo(f"streamdp {__version__}")
+        print_version()
         raise typer.Exit
 
 

@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
+from streamdp import __version__
 from streamdp.errors import NotAvailableError, cli_packages
 
 INTERRUPTED = "streamdp: interrupted; what was committed is kept\n"
@@ -22,6 +23,10 @@ _NEW_OBJECTS = 100_000  # more than a worker holds at a time
 
 def start() -> None:
     """Run the command and exit with its code; see `streamdp --help`."""
+    if sys.argv[1:] == ["--version"] and sys.stdout is not None:
+        with suppress(OSError):  # the command below says what is wrong with standard output
+            print_version()
+            sys.exit(0)
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before numpy is loaded
         os.environ.setdefault(name, "1")  # on matrices of some hundred columns, further threads mostly wait in a loop
     installed = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell's background job ignores it
@@ -38,6 +43,11 @@ def start() -> None:
         if installed:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the code is decided
     sys.exit(code)
+
+
+def print_version() -> None:
+    """Print what `streamdp --version` prints."""
+    print(f"streamdp {__version__}", flush=True)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -40,6 +40,14 @@ def test_import_leaves_the_heavy_packages_alone() -> None:
     assert not found.intersection(HEAVY)
 
 
+def test_the_version_is_said_without_any_package() -> None:
+    found = loaded("""import sys; from streamdp.cli.start import start; sys.argv = ["streamdp", "--version"]
+try: start()
+except SystemExit as end: assert not end.code""")
+    assert "streamdp.cli.start" in found
+    assert not found & {*HEAVY, "numpy", "scipy", "river", "yaml", "tenacity", "importlib.metadata"}
+
+
 def test_the_check_sees_what_is_loaded() -> None:
     assert "polars" in loaded("import streamdp, polars")
 

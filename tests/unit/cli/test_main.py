@@ -523,6 +523,7 @@ def test_an_interrupt_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
             ("run data.csv $FLAGS >&-", 2, "standard output is closed"),
             ("run - $FLAGS <&-", 3, "standard input is closed"),
             ("predict data.db <&-", 3, "standard input is closed"),
+            ("--version > /dev/full", 1, "cannot write standard output: no space left on device"),
             ("status data.db > /dev/full", 1, "cannot write standard output: no space left on device"),
         ],
         0,
