@@ -9,7 +9,7 @@ import typer
 from streamdp.cli.ledger import ledger_app
 from streamdp.cli.shuffle import shuffle_app
 from streamdp.cli.spark import spark_app
-from streamdp.cli.start import print_version
+from streamdp.cli.version import print_version
 
 _HELP = """Learn from a stream of personal records under differential privacy.
 

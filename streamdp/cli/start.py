@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from streamdp import __version__
+from streamdp.cli.version import print_version
 from streamdp.errors import NotAvailableError, cli_packages
 
 INTERRUPTED = "streamdp: interrupted; what was committed is kept\n"
@@ -43,11 +43,6 @@ def start() -> None:
         if installed:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the code is decided
     sys.exit(code)
-
-
-def print_version() -> None:
-    """Print what `streamdp --version` prints."""
-    print(f"streamdp {__version__}", flush=True)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
