@@ -91,13 +91,15 @@ def init(
 def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Callable[..., str]:
     from streamdp.config.draft import draft, may_lack_header
     from streamdp.config.file import file_type, tab
-    from streamdp.config.peek import ROWS, delimiter_of, form_of, peek
+    from streamdp.config.peek import ROWS, delimiter_of, form_of, names_twice, peek
 
     source = file_type(data)
     form = form_of(data) if source == "csv" else None
     if delimiter is None:
         delimiter = delimiter_of(data, form) if source == "csv" else ","
     delimiter = tab(delimiter)
+    if source == "csv" and (twice := names_twice(data, delimiter, form)):
+        warn(f"the header of {data} has {', '.join(map(repr, twice))} more than once: rename these columns to use them")
     columns = peek(data, source, delimiter, None if public else ROWS, form)
     if source == "csv":
         _warn_of_doubt(columns)

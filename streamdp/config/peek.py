@@ -98,6 +98,15 @@ def delimiter_of(path: str, form: TextForm | None) -> str:
     return max(_DELIMITERS, key=header.count) if any(d in header for d in _DELIMITERS) else ","
 
 
+def names_twice(path: str, delimiter: str, form: TextForm | None) -> list[str]:
+    """The names that several columns of a CSV file have, which `peek` leaves out. It raises as `delimiter_of`."""
+    from connectors.csvrows import CSVRows
+
+    rows = CSVRows(FileSourceConfig(path=path).files()[0], delimiter, form=form)
+    rows.close()
+    return [name for name, count in Counter(rows.names).items() if name and count > 1]
+
+
 def peek(
     path: str, source: FileType, delimiter: str, rows: int | None, form: TextForm | None = None
 ) -> list[DraftColumn]:

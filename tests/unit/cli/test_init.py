@@ -346,3 +346,10 @@ def test_a_draft_says_what_is_no_column_to_learn_from(tmp_path: Path, quick: Qui
     quick.error(0, "init", "texts.csv", "--target", "city", "-o", "texts.yaml")
     said = "classes:  # text with 70 values: write the labels, such as [yes, no]"
     assert said in (tmp_path / "texts.yaml").read_text()
+
+
+def test_a_name_that_two_columns_have_is_named(tmp_path: Path, quick: Quick) -> None:
+    """The columns were left out without a word."""
+    (tmp_path / "rows.csv").write_text("age,age,city,,\n" + "1,2,a,,\n" * 20)
+    said = quick.error(0, "init", "rows.csv", "--target", "city")
+    assert "the header of rows.csv has 'age' more than once: rename these columns to use them" in said
