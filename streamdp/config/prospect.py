@@ -20,7 +20,7 @@ from streamdp.learners.alike import USUAL
 from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
-from streamdp.optim.losses import Loss, Softmax, loss_for
+from streamdp.optim.losses import Loss, loss_for
 from streamdp.optim.steps import EACH, rarity
 from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
@@ -100,7 +100,7 @@ def planned(
     d = loss.size(columns + 1)
     made: Any = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
-    power = 2.0 if isinstance(loss, Softmax) else 1.5  # of two classes the first records are asked for their class
+    power = 2.0 if loss.several else 1.5  # of two classes the first records are asked for their class
     found, enough = outlook(records, EACH * d * _rare(shares) ** power / float(rows[0, samplers.INFORMATION]))
     return Prospect(records, columns, error, found, rounded(enough))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import ConfigError
-from streamdp.optim.losses import Hinge, Logistic, Loss, Softmax
+from streamdp.optim.losses import Loss
 
 LEAST, MOST = 1e-60, 1e60
 """The numbers of an agreement: parameters of the loss, widths of bounds. Bounds are within MOST of 0."""
@@ -27,11 +27,6 @@ FINEST = 2.0**-40
 
 MOST_QUESTION = 8.0
 """The largest end of a question, in units of half the width of the bounds, around their middle."""
-
-
-def takes_classes(loss: Loss) -> bool:
-    """Return whether the targets of a loss are indices of classes."""
-    return isinstance(loss, Logistic | Softmax | Hinge)
 
 
 def check_point(name: str, point: np.ndarray) -> None:
@@ -71,7 +66,7 @@ def check_target_units(loss: Loss, centre: float, scale: float, middle: float, h
         check_half("target", middle, half)
     if (centre, scale) == (0.0, 1.0):
         return
-    if takes_classes(loss) or half == np.inf:
+    if loss.of_classes or half == np.inf:
         raise ConfigError("target: expected centre 0 and scale 1, because it has classes or no bounds")
     check_units("target", centre, scale, middle, half)
 

@@ -18,7 +18,7 @@ from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, names_of, series_like
 from streamdp.estimators.labels import TRUTH_VALUES, number_of, numbers_of, numbers_of_array
 from streamdp.estimators.prediction import Prediction
-from streamdp.optim.losses import Hinge, Logistic, Loss, LossName, Quantile, Softmax, Squared, check_classes
+from streamdp.optim.losses import Logistic, Loss, LossName, Softmax, Squared, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Squares, Task
 
 
@@ -130,8 +130,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         bounds = self._target_bounds()
         if isinstance(loss, Squared) and bounds is not None:
             return Squares(*bounds)
-        tau = loss.tau if isinstance(loss, Quantile) else 0.5
-        return Numbers(tau, *(bounds or (-math.inf, math.inf)))
+        return Numbers(loss.level, *(bounds or (-math.inf, math.inf)))
 
 
 @dataclass(eq=False, repr=False)
@@ -163,10 +162,10 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
     def _resolve_loss(self) -> Loss:
         loss = super()._resolve_loss()
-        self.probabilistic = not isinstance(loss, Hinge)
+        self.probabilistic = loss.probabilistic
         if self._multiclass and isinstance(loss, Logistic):
             return Softmax(clip=loss.clip)  # multinomial logistic is the logistic loss of many classes
-        if self._multiclass and not isinstance(loss, Softmax):
+        if self._multiclass and not loss.several:
             raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
         return loss
 
@@ -296,7 +295,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         return np.argmax(scores, axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
 
     def _target_task(self, loss: Loss) -> Task:
-        return (Classes if isinstance(loss, Hinge) else Probabilities)(len(self.labels))
+        return (Probabilities if loss.probabilistic else Classes)(len(self.labels))
 
     def predict_proba_arrays(self, X: np.ndarray) -> np.ndarray:
         """Return the (n, K) probabilities of the classes, in their order, if the loss has probabilities: not of hinge.

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.optim.domains import Box, Domain, L2Ball
-from streamdp.optim.losses import Loss, Softmax
+from streamdp.optim.losses import Loss
 from streamdp.optim.losses.claims import check_claims
 from streamdp.scaling.units import Units
 
@@ -70,7 +70,7 @@ class LinearProblem:
     @property
     def outputs(self) -> int:
         """The number of linear predictors: K for the softmax of K classes, else 1."""
-        return self.classes if isinstance(self.loss, Softmax) else 1
+        return self.classes if self.loss.several else 1
 
     def size(self, p: int) -> int:
         """The number d of parameters for p columns."""

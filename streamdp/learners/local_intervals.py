@@ -12,7 +12,7 @@ import numpy as np
 from streamdp.errors import NotAvailableError, check_level
 from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import follow, loops
-from streamdp.optim.losses import Logistic, Softmax, without_shift
+from streamdp.optim.losses import without_shift
 from streamdp.privacy import samplers
 from streamdp.reading.intervals import UNPAIRED, path_intervals, records_to_settle
 from streamdp.scaling import pair_bits
@@ -93,7 +93,7 @@ def _rare(learner: LocalReports, theta: np.ndarray, moved: float) -> bool:
     seems to have a probability of RAREST^f by equal^(1 - f).
     """
     problem, p = learner.problem, learner.p
-    if not (problem.intercept and isinstance(problem.loss, Logistic | Softmax)):
+    if not (problem.intercept and problem.loss.probabilistic):
         return False
     scores = problem.blocks(theta, p)[:, p]
     odds = np.append(scores, 0.0) if problem.outputs == 1 else scores

@@ -13,10 +13,9 @@ import numpy as np
 
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
-from streamdp.estimators.accepted import FURTHEST, takes_classes
+from streamdp.estimators.accepted import FURTHEST
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.local_reports import Asked, Report
-from streamdp.optim.losses import Softmax
 from streamdp.privacy.entropy import Entropy, Rng
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
 from streamdp.protocol.local_agreement import LocalAgreement, middle_and_half
@@ -58,7 +57,7 @@ class LocalHalf:
         document, schema, names = self.document, self.schema, self.schema.feature_names
         loss, target = agreed.loss.build(), agreed.schema_.target
         classes = len(target.classes or ())
-        if takes_classes(loss) != bool(classes) or (classes > 2 and not isinstance(loss, Softmax)):
+        if loss.of_classes != bool(classes) or (classes > 2 and not loss.several):
             raise ConfigError("refused: expected a loss that fits the target")
         middle, half = 0.0, np.inf
         if schema.target_bounds is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
-from streamdp.optim.losses import Quantile
+from streamdp.optim.losses import loss_for
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
@@ -53,9 +53,7 @@ class Holdout:
         if not estimator.learner.n_released:
             return None
         found = self._measures(estimator)
-        loss = estimator.loss
-        median = not isinstance(loss, Quantile) or loss.tau == 0.5
-        if median and (worse := _worse(found, self.constant())):
+        if loss_for(estimator.loss).level == 0.5 and (worse := _worse(found, self.constant())):
             found["warning"] = f"on the public holdout, the model is worse than the best constant: {worse}"
         return found
 

@@ -15,7 +15,7 @@ from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
 from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.losses import Loss, Softmax
+from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import Entropy, Rng
 
@@ -63,7 +63,7 @@ class ShuffleRandomizer:
         if self.curvature is None:
             size, bound, sensitivity = len(point), self.loss.bound, self.loss.sensitivity
         else:
-            outputs = len(self.classes) if isinstance(self.loss, Softmax) else 1
+            outputs = len(self.classes) if self.loss.several else 1
             expected = Curvature(self.loss, p + bool(self.intercept), outputs)
             if self.curvature != expected:
                 raise ConfigError("the curvature is not that of this loss and these features")

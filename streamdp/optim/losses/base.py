@@ -70,6 +70,11 @@ class Loss:
     name: ClassVar[str]
     code: ClassVar[int]
     of_classes: ClassVar[bool] = False
+    """Whether targets are indices of classes."""
+    probabilistic: ClassVar[bool] = False
+    """Whether linear predictors give the probabilities of classes."""
+    several: ClassVar[bool] = False
+    """Whether each class has a linear predictor."""
     expected_curvature: ClassVar[float] = 1.0
     """The second derivative in the linear predictor that is expected, for a residual of spread 1."""
 
@@ -82,6 +87,11 @@ class Loss:
     def least_scale(self) -> float | None:
         """The least spread of residuals, if the loss estimates it as the last number of theta; None: it does not."""
         return None
+
+    @property
+    def level(self) -> float:
+        """The quantile that errors are measured by; 1/2: absolute errors."""
+        return 0.5
 
     @property
     def has_scale(self) -> bool:

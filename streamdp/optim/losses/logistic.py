@@ -35,6 +35,7 @@ class Logistic(Loss):
 
     name = "logistic"
     of_classes = True
+    probabilistic = True
     expected_curvature = 0.15
     code = 2
 
@@ -105,7 +106,9 @@ class Softmax(Loss):
 
     name = "softmax"
     of_classes = True
+    probabilistic = True
     expected_curvature = 0.15
+    several = True
     steepest = 2.0
     code = 3
 

@@ -41,6 +41,10 @@ class Quantile(Loss):
         if not (is_number(self.tau) and 0 < self.tau < 1):
             raise ConfigError(f"Quantile: tau must be in (0, 1), got {self.tau}")
 
+    @property
+    def level(self) -> float:
+        return self.tau
+
     def _bound(self) -> float:
         return math.sqrt(2) * max(self.tau, 1 - self.tau)
 

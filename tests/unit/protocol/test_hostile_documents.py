@@ -202,7 +202,7 @@ def units(rng: np.random.Generator, p: int) -> np.ndarray:
 
 
 def target_of(rng: np.random.Generator, loss: Loss) -> float:
-    return float(rng.integers(2)) if accepted.takes_classes(loss) else float(numbers(rng, 1)[0])
+    return float(rng.integers(2)) if loss.of_classes else float(numbers(rng, 1)[0])
 
 
 @pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of a file of another test
@@ -228,7 +228,7 @@ def randomizer_of(kind: str, rng: np.random.Generator, loss: Loss) -> Any:
     intercept = bool(rng.random() < 0.5)
     d, budget = loss.size(2 + intercept, 2), PureDP(float(rng.choice([2.0**-20, 1.0, 2.0**20])))
     theta, scales = point(rng, loss, d), units(rng, 2)
-    classes = accepted.takes_classes(loss)
+    classes = loss.of_classes
     try:
         if kind == "record":
             question = unscaled(2)
