@@ -136,7 +136,7 @@ def _plan_of(job: str, records: int | None) -> None:
         if (problem := hopeless(found)) is not None:
             raise ConfigError(f"plan: {problem}")
         plan = _planned(config, found)
-        typer.echo(f"{found.expected:,} records of the source fit the schema. {NOTE}")
+        typer.echo(f"{found.expected:,} records of the source fit the schema.{_people(found)} {NOTE}")
     else:
         raise ConfigError(f"plan: the source cannot be counted beforehand: expected --records N for {job}")
     if plan is not None and plan.error is not None:
@@ -155,6 +155,10 @@ def _inspected(config: JobConfig) -> Inspection:
     need_clients()
     with naming(config.source.servers):
         return inspect(config)
+
+
+def _people(found: Inspection) -> str:
+    return f" They are of about {found.expected_people:,} people." if found.named else ""
 
 
 def _planned(config: JobConfig, found: Inspection) -> Prospect | None:

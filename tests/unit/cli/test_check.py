@@ -394,3 +394,16 @@ def test_a_plan_without_a_number_counts_the_source(job: Path, quick: Quick) -> N
     assert "none of the first 1 records fits" in quick.error(2, "plan", "job.yaml")
     (job / "piped.yaml").write_text(JOB.replace("people.csv", "'-'"))
     assert "cannot be counted beforehand: expected --records N for piped.yaml" in quick.error(2, "plan", "piped.yaml")
+
+
+def test_a_plan_of_people_says_how_many_it_counted(job: Path, quick: Quick) -> None:
+    """It named the records alone, and planned for the people."""
+    (job / "people.csv").write_text(
+        "age,city,married,wage,person\n" + "".join(f"{i % 40},Paris,true,5000,p{i % 120}\n" for i in range(600))
+    )
+    model = "model: {trust: window, window: 500, budget: 'eps=1,delta=1e-6'}"
+    people = JOB.replace("schema:\n", "schema:\n  subject: person\n").replace(JOB[JOB.index("model:") :], model)
+    (job / "job.yaml").write_text(people)
+    counted, *plan = quick.output("plan", "job.yaml").splitlines()
+    assert counted.startswith("600 records of the source fit the schema. They are of about 120 people. ")
+    assert plan == quick.output("plan", "job.yaml", "--records", "120").splitlines()
