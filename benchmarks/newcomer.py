@@ -6,7 +6,7 @@ of the rows is the public holdout, on which the run itself measures the model be
 
 `--only draws` takes eight data sets and the default: `init --trust window`, places filled in, and `run`, several
 times. A fifth of the rows is a test that the run never sees: there the models stand beside scikit-learn's linear model
-of the same loss and the best constant, by the log loss or the mean absolute error, and the run's own verdict beside
+of the same loss and the best constant, by that loss, and the run's own verdict beside
 the truth. `few` does the same with the first 5,000 rows of each.
 
 `--only messy` takes the twelve made-up files of `shared/messy.py`, as people have them, from the file to a prediction
@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import log_loss
 
 from benchmarks.shared.messy import MESSY, edited, write_two
@@ -298,7 +299,10 @@ def unrelated(rows: int = 12_500) -> Iterator[Task]:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a newcomer's model is compared with, on the held-out fifth of a task: log loss, or mean absolute error."""
+    """What a newcomer's model is compared with, on the held-out fifth of a task, by its own loss.
+
+    Of labels it is the log loss, of `loss: squared` the root mean squared error, else the mean absolute error.
+    """
 
     config: Any
     X: np.ndarray
@@ -309,9 +313,7 @@ class Beside:
     def error(self, model: Any) -> float:
         """The error of a model."""
         if self.config.schema_.target.classes is None:
-            return float(np.mean(np.abs(model.predict_encoded(self.X) - self.y))) * (
-                self.config.schema_.target.scale or 1.0
-            )
+            return _error(self.config, model.predict_encoded(self.X) - self.y)
         return float(log_loss(self.y, model.predict_proba_encoded(self.X)))
 
 
@@ -333,16 +335,21 @@ def prepared(task: Task, folder: Path, rows: int | None = None) -> Beside:
 def _beside(config: Any, learned: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]) -> Beside:
     (X, y), (X_test, y_test) = learned, test
     classes = config.schema_.target.classes is not None
-    found = fitted(X, y, classes)
-    scale = config.schema_.target.scale or 1.0
+    found = fitted(X, y, classes) if classes or config.model.loss != "squared" else LinearRegression().fit(X, y)
     if classes:
         shares = np.bincount(y.astype(int)) / len(y)
         constant = log_loss(y_test, np.tile(shares, (len(y_test), 1)))
         linear = log_loss(y_test, found.predict_proba(X_test))
     else:
-        constant = float(np.mean(np.abs(y_test - np.median(y)))) * scale
-        linear = float(np.mean(np.abs(found.predict(X_test) - y_test))) * scale
+        middle = np.mean(y) if config.model.loss == "squared" else np.median(y)
+        constant, linear = (_error(config, guess - y_test) for guess in (middle, found.predict(X_test)))
     return Beside(config, X_test, y_test, float(constant), float(linear))
+
+
+def _error(config: Any, off: np.ndarray) -> float:
+    """The error of predictions that are so far off, by the loss of a job."""
+    squared = config.model.loss == "squared"
+    return float(np.sqrt(np.mean(off**2)) if squared else np.mean(np.abs(off))) * (config.schema_.target.scale or 1.0)
 
 
 def _arrays(config: Any, path: str) -> tuple[np.ndarray, np.ndarray]:
