@@ -104,7 +104,8 @@ def subject_list(subjects: Iterable[Subject | None], records: int) -> list[Subje
     found = None
     if not isinstance(subjects, str | bytes | Mapping | Set):
         with contextlib.suppress(Exception):  # an object may raise anything when it is asked for its items
-            found = list(subjects)
+            array = isinstance(subjects, np.ndarray) and subjects.dtype.kind in "iuUS" and subjects.ndim == 1
+            found = subjects.tolist() if array else list(subjects)  # type: ignore[attr-defined]
     if found is None:
         raise SchemaError(f"subjects: expected a list with the subject of each record, got {type(subjects).__name__}")
     if len(found) != records:
@@ -113,7 +114,7 @@ def subject_list(subjects: Iterable[Subject | None], records: int) -> list[Subje
 
 
 def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
-    """Return what `subject_bytes` returns for each subject; plain ASCII text takes no call for each.
+    """Return what `subject_bytes` returns for each subject; plain ASCII text and whole numbers take no call for each.
 
     Raises the errors of `subject_bytes`.
     """
@@ -123,6 +124,10 @@ def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
         lines = "\n".join(["", *(texts := cast("Sequence[str]", subjects)), ""])
         if lines.isascii() and not (("." in lines or "+" in lines) and _float_line(lines)):
             return list(map(str.encode, texts))
+    if kinds == {int}:
+        numbers = cast("Sequence[int]", subjects)
+        if max(map(int.bit_length, numbers)) < 1024:
+            return list(map(b"%d".__mod__, numbers))
     return list(map(subject_bytes, subjects))
 
 

@@ -20,7 +20,7 @@ from streamdp import LDPSGDRegressor, Ledger, PanPrivateRegressor, PureDP, UserL
 from streamdp.config.definition import read_definition
 from streamdp.config.job import make_config
 from streamdp.data.schema import Schema
-from streamdp.data.subjects import hash_people, subject_bytes, subjects_bytes
+from streamdp.data.subjects import hash_people, subject_bytes, subject_list, subjects_bytes
 from streamdp.errors import ConfigError, SchemaError
 
 COMPOSED, DECOMPOSED = "Jos\u00e9", "Jose\u0301"
@@ -177,3 +177,25 @@ def test_a_file_of_people_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     model = committed("a.db")
     assert (model.snapshot.counts.learned, model.snapshot.counts.refused) == (3, 6)
     assert "7, +7 and 007 are one person" in model.statement()
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1))
+def test_many_whole_numbers_are_the_people_that_each_is(numbers: list[int]) -> None:
+    expected = [subject_bytes(number) for number in numbers]
+    assert subjects_bytes(numbers) == expected
+    listed = subject_list(np.array(numbers, dtype=np.int64), len(numbers))
+    assert {type(number) for number in listed} == {int}  # objects of numpy take seven times as long
+    assert subjects_bytes(listed) == expected
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_whole_number_of_too_many_digits_is_refused_among_others(sign: int) -> None:
+    assert subjects_bytes([1, sign * ((1 << 1023) - 1)])[0] == b"1"
+    with pytest.raises(SchemaError, match="at most 300 digits"):
+        subjects_bytes([1, sign << 1023])
+
+
+def test_times_and_floats_of_numpy_do_not_become_whole_numbers() -> None:
+    for array in (np.array(["2026-01-01"], dtype="datetime64[ns]"), np.array([1.0]), np.array([True])):
+        with pytest.raises(SchemaError, match="a subject must be"):
+            subjects_bytes(subject_list(array, 1))
