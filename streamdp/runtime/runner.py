@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -283,7 +284,7 @@ class Runner:
             if end is not None:
                 room = min(room, end - self._read)
             at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
-            timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds)
+            timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds if self.waiting else math.inf)
             if (batch := self._poll(min(room, self._estimator.to_boundary or room), timeout_s)) is None:
                 continue
             if len(batch) or batch.dead:
