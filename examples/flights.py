@@ -129,12 +129,13 @@ class WithoutPrivacy:
     """`fitted` on the same records, as `Holdout.measure` takes it."""
 
     probabilistic = False
-    loss = None
     learner = SimpleNamespace(n_released=1)
 
     def __init__(self, config: JobConfig, blocks: list[Batch]) -> None:
         X, y = np.concatenate([b.X for b in blocks]), np.concatenate([b.y for b in blocks])
-        self._model = fitted(X, y, config.schema_.target.classes is not None)
+        classify = config.schema_.target.classes is not None
+        self.loss = "logistic" if classify else "huber"
+        self._model = fitted(X, y, classify)
 
     def predict_encoded(self, X: np.ndarray) -> np.ndarray:
         predicted: np.ndarray = self._model.predict(X)
