@@ -17,7 +17,7 @@ from connectors.textform import TextForm
 from streamdp.config.draft import DraftColumn
 from streamdp.config.file import FileSourceConfig, FileType
 from streamdp.config.kafka import KafkaSourceConfig
-from streamdp.errors import SourceError
+from streamdp.errors import SchemaError, SourceError
 
 ROWS, MESSAGES = 100_000, 10_000
 """How many rows, and messages of a topic, are read to find the types of columns."""
@@ -92,10 +92,18 @@ def delimiter_of(path: str, form: TextForm | None) -> str:
     """
     from connectors.csvrows import CSVRows
 
-    rows = CSVRows(FileSourceConfig(path=path).files()[0], ",", form=form)
-    rows.close()
-    header = ",".join(rows.header)
-    return max(_DELIMITERS, key=header.count) if any(d in header for d in _DELIMITERS) else ","
+    file, widths, refused = FileSourceConfig(path=path).files()[0], {}, None
+    for delimiter in _DELIMITERS:  # a quote that another one ends does not match
+        try:
+            rows = CSVRows(file, delimiter, form=form)
+        except (SchemaError, SourceError) as error:
+            refused = refused or error
+            continue
+        rows.close()
+        widths[delimiter] = len(rows.header)
+    if refused is not None and max(widths.values(), default=1) == 1:
+        raise refused
+    return max(widths, key=lambda delimiter: widths[delimiter])
 
 
 def names_twice(path: str, delimiter: str, form: TextForm | None) -> list[str]:

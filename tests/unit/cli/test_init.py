@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.shared.messy import MESSY, write
 from streamdp.config.job import load_config
+from streamdp.config.peek import delimiter_of
 from streamdp.config.yaml12 import YamlText
 from tests.support.commands import Quick
 from tests.support.sizes import some
@@ -94,6 +95,17 @@ def test_the_delimiter_is_found_and_a_file_is_kept(data: Path, quick: Quick) -> 
     code, _, err = quick("init", "people.csv")
     assert (code, err) == (2, "streamdp: job.yaml exists already; choose another file with -o\n")
     assert (data / "job.yaml").read_text() == before
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_names_in_quotes_are_cut_at_the_delimiter_too(tmp_path: Path, quick: Quick, delimiter: str) -> None:
+    """As R and databases write them; a header in quotes was refused, but for commas."""
+    (tmp_path / "data.csv").write_text(delimiter.join(['"price, in euros"', '"a;b|c"', "y"]) + "\n1\t2,3;4|5\n")
+    assert delimiter_of(str(tmp_path / "data.csv"), None) == delimiter
+    (tmp_path / "one.csv").write_text('"y"\n1\n')
+    assert delimiter_of(str(tmp_path / "one.csv"), None) == ","
+    (tmp_path / "wrong.csv").write_text('"y"x\n1\n')
+    assert "quotes that do not match" in quick.error(3, "init", "wrong.csv")
 
 
 def test_json_lines(data: Path, quick: Quick) -> None:
