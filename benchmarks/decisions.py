@@ -21,11 +21,15 @@ import numpy as np
 import orjson
 import polars as pl
 
+from benchmarks.shared.flights import COLUMNS
 from benchmarks.shared.pages import command, table
 from connectors.files import CSVSource, JSONLSource
+from connectors.jsonrows import encode_json_lines
+from connectors.recordblocks import BLOCK_BYTES, Records, cut_lines
 from streamdp import GaussianDP, LDPASGDRegressor, Store
+from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
-from streamdp.datasets import insurance
+from streamdp.datasets import flights, insurance
 from streamdp.privacy.mechanisms import Gaussian
 from streamdp.store.snapshot import Counts
 
@@ -215,7 +219,54 @@ def json_lines() -> str:
         "orjson, a line at a time": _by_orjson,
         "`polars.read_ndjson`": lambda path: _by_polars(pl.read_ndjson, path),
     }
-    return _formats(".jsonl", readers, ["{", "[1, 2]", '{"age": 30, "age": 31}', '{"age": {"a": 1}}'])
+    found = _formats(".jsonl", readers, ["{", "[1, 2]", '{"age": 30, "age": 31}', '{"age": {"a": 1}}'])
+    return f"{found}\n\n{_json_blocks()}"
+
+
+def _json_blocks() -> str:
+    """The flights of 2013 without gaps, in the blocks of a file, to encoded arrays, and to a model."""
+    schema = Schema(COLUMNS | {"dep_delay": (-30, 180)}, "arr_delay", target_bounds=(-60, 180))
+    frame = flights().drop_nulls()
+    kinds = {name: pl.Float64 if name in schema.numeric_columns else pl.String for name in schema.columns}
+    text, blocks = frame.write_ndjson().encode(), []
+    while text:
+        end = text.rfind(b"\n", 0, BLOCK_BYTES) + 1
+        blocks.append(cut_lines(text[:end]))
+        text = text[end:]
+
+    def by_scanner(records: Records) -> Batch:
+        return encode_json_lines(records, np.arange(len(records.ends)), schema)
+
+    def by_polars(records: Records) -> Batch:
+        return schema.encode(pl.read_ndjson(records.data, schema=kinds), np.arange(len(records.ends)), {})
+
+    def checked_too(records: Records) -> Batch:
+        """Also count what shows equal keys, escapes and nested values; numbers are not checked."""
+        data = np.frombuffer(records.data, np.uint8)
+        for mark in b':"':
+            np.add.reduceat(data == mark, records.starts, dtype=np.int64)
+        for mark in b"\\[{":
+            np.count_nonzero(data == mark)
+        return by_polars(records)
+
+    def read(encode: Callable[[Records], Batch], learn: bool) -> None:
+        model = LDPASGDRegressor(budget="mu=1", features=list(schema.feature_names), target=(-60, 180), seed=1)
+        for block in blocks:
+            batch = encode(block)
+            if learn:
+                model.learn_arrays(batch.X, batch.y)
+
+    readers = {
+        "scanner, polars, orjson": by_scanner,
+        "`polars.read_ndjson`, nothing checked": by_polars,
+        "`polars.read_ndjson`, with counts": checked_too,
+    }
+    contenders: Contenders = {
+        f"{name}{', and learning' * learn}": (partial(read, encode, learn), frame.height)
+        for learn in (False, True)
+        for name, encode in readers.items()
+    }
+    return shown(["flights in blocks of 4 MiB"], rates(contenders, 2 * ROUNDS), "rows")
 
 
 def csv_rows() -> str:
