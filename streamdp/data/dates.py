@@ -68,6 +68,7 @@ def _counted(text: pl.Series, part: str, unit: int) -> pl.Series:
 
 
 def _written(text: pl.Series, part: str, written: str) -> pl.Series:
+    written = written.replace(".%f", "%.f")  # Python leaves out the fraction of a whole second, and polars warns
     has_time = any(code in written for code in ("%H", "%I", "%T", "%R", "%X", "%k", "%s", "%r", "%c", "%+"))
     has_date = any(code in written for code in ("%d", "%e", "%j", "%F", "%D", "%x", "%s", "%c", "%+", "%y", "%Y"))
     try:

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.estimators.estimator import Estimator
 
-_READ = frozenset(("%Y", "%y", "%m", "%b", "%B", "%d", "%H", "%M", "%S", "%I", "%p"))
-"""What formats of dates may have, for Python and polars read these alike."""
-_WHOLE = {"%F": "%Y-%m-%d", "%D": "%m/%d/%y", "%R": "%H:%M", "%T": "%H:%M:%S"}
+_SAME = {"F": "%Y-%m-%d", "D": "%m/%d/%y", "x": "%m/%d/%y", "v": "%d-%b-%Y", "R": "%H:%M", "T": "%H:%M:%S", "n": " "}
+_SAME |= {"X": "%H:%M:%S", "r": "%I:%M:%S %p", "c": "%a %b %d %H:%M:%S %Y", "t": " ", "h": "%b", "e": "%d", "k": "%H"}
+_SAME |= {"l": "%I", "P": "%p", ":z": "%z", "::z": "%z"}
+"""Codes of dates that are others in short, or that are read as another one is."""
 FORMAT, VERSION = "streamdp linear model", 1
 
 
@@ -161,15 +162,7 @@ def _of_schema(schema: Schema) -> tuple[list[dict[str, Any]], list[dict[str, Any
 
 def _input(declared: Declaration) -> dict[str, Any]:
     """What the values of a feature may be."""
-    if declared.decimal is not None:
-        raise ConfigError(
-            f"export: {declared.name!r} has numbers in base64, which are not read: declare a column of numbers"
-        )
-    form = declared.format and re.sub("%.", lambda code: _WHOLE.get(code[0], code[0]), declared.format)
-    if form not in EPOCHS and (unread := set(re.findall("%.?", form or "")) - _READ):
-        raise ConfigError(
-            f"export: {declared.name!r} has {', '.join(sorted(unread))} in its format; use {', '.join(sorted(_READ))}"
-        )
+    form = None if declared.format is None else _format(declared.name, declared.format)
     codes = dict(declared.codes)
     missing, other = None if declared.fill is None else codes.get(declared.fill), codes.get(OTHER)
     if declared.part is not None:
@@ -185,11 +178,26 @@ def _input(declared: Declaration) -> dict[str, Any]:
             "other": other,
         }
     if declared.is_number:
-        return {"type": "number", "missing": None if declared.fill is None else float(declared.fill)}
+        kind = {"type": "number"} if declared.decimal is None else {"type": "decimal", "places": declared.decimal}
+        return kind | {"missing": None if declared.fill is None else float(declared.fill)}
     if declared.hashed:
         return {"type": "hash", "buckets": declared.hashed}
     known = {text: code for text, code in codes.items() if text not in (MISSING, OTHER)}
     return {"type": "category", "codes": known, "missing": missing, "other": other}
+
+
+def _format(name: str, written: str) -> str:
+    """A format of dates in the codes of `exported.CODES`. Raises `ConfigError` for other codes."""
+    if written in EPOCHS or written == "%s":
+        return "seconds" if written == "%s" else written
+    form = re.sub("%[-_0]?([.#:]*[0-9]?.)", lambda code: _SAME.get(code[1], f"%{code[1]}"), written).replace(
+        ".%f", "%.f"
+    )
+    if unread := {code for code in re.findall("%([.#:]*[0-9]?.?)", form) if code not in exported.CODES}:
+        need = "leave out the format, for ISO 8601" if "+" in unread else "use a column with year, month and day"
+        codes = ", ".join(f"%{code}" for code in sorted(unread))
+        raise ConfigError(f"export: {name!r} has {codes} in its format of dates, which no export reads; {need}")
+    return form
 
 
 def _column(piece: Piece, k: int) -> dict[str, Any]:
@@ -213,7 +221,7 @@ def _of_values(write: Writer) -> Writer:
 
     def checked(document: Mapping[str, Any], table: str) -> Written:
         for given in document["inputs"]:
-            if given["type"] == "number" and any(map(_is_number, given["blanks"])):
+            if given["type"] in ("number", "decimal") and any(map(_is_number, given["blanks"])):
                 text = "a missing value that is written as a number"
                 raise ConfigError(f"export: {given['name']!r} may have {text}, which json and python alone read")
         return write(document, table)

@@ -107,7 +107,7 @@ def _value(graph: _Graph, given: Mapping[str, Any]) -> str:
     """The value of an input as a column of doubles, NaN if it does not fit."""
     types = graph.onnx.TensorProto
     name, missing = str(given["column"]), given.get("missing")
-    if given["type"] == "number":
+    if given["type"] in ("number", "decimal"):  # a graph of doubles has decimals as numbers, and no base64
         x = graph.input(name, types.DOUBLE)
         x = graph.add("Where", graph.add("IsNaN", x), math.nan if missing is None else missing, x)
         return graph.add("Where", graph.add("IsInf", x), math.nan, x)

@@ -1,7 +1,7 @@
 """An exported model as one query, which PostgreSQL, DuckDB and SQLite read alike.
 
-It adds the prediction, and the probability of each class, to the rows of a table. Each is a scalar subquery of nested
-selects, because SQLite has no LATERAL. Dates are read by arithmetic, because the three share no functions for them. A
+It adds the prediction, and the probability of each class, to the rows of a table. Each is a scalar subquery of steps,
+because SQLite has no LATERAL. Dates are read by arithmetic, because the three share no functions for them. A
 row that does not fit the schema has nulls. Numbers must be in columns of numbers, dates in columns of dates, or of
 texts in ISO 8601 or their own format.
 """
@@ -12,21 +12,25 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import accumulate, zip_longest
 from typing import Any
 
 from streamdp.data.dates import EPOCHS, LAST_MOMENT
 from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
 from streamdp.serving.added import PREDICTION, SHARE
-from streamdp.serving.exported import MONTHS
+from streamdp.serving.exported import DAYS, MONTHS
 
 _ONCE = "LIMIT 1 OFFSET 0"
 """It keeps the one row: without it, PostgreSQL and SQLite compute an inner column at each use."""
 _NESTED = 6
-"""So many pieces of a date are read by nested calls; no format of `_CODES` has more than twice as many."""
-_CODES = {"Y": "year", "y": "short", "m": "month", "d": "day", "H": "hour", "I": "twelve", "p": "half", "M": "minute"}
-_CODES |= {"S": "second"}
-_MONTHS = [name.upper() for name in MONTHS]
+"""So many pieces of a date are read by nested calls: SQLite has a limit."""
+_WHOLE = {"Y": ("year", 4), "y": ("short", 2), "m": ("month", 2), "d": ("day", 2), "j": ("yearday", 3), "f": ("", 9)}
+_WHOLE |= {"H": ("hour", 2), "I": ("twelve", 2), "M": ("minute", 2), "S": ("second", 2)}
+"""The whole numbers of a date by their codes, with the digits that they have at most."""
+_NAMES = {"a": ("named", DAYS), "b": ("month", MONTHS)}
+_DAYS_FROM_MARCH = (31, 30, 31, 30, 31, 31, 30, 31, 30)
+_DIGITS, _PRINTED = "'0123456789'", "".join(map(chr, range(33, 127)))
 _TIME = "'0123456789:.,+-Z'"
 
 
@@ -45,19 +49,21 @@ def sql(document: Mapping[str, Any], table: str) -> str:
     _check_lengths([*{str(given["column"]) for given in inputs}, *(name for name, _ in shown)])
     dates = [_date(given, k) for k, given in enumerate(inputs) if given["type"] == "date"]
     layers = [
-        *([expression for date in dates for expression in date[layer]] for layer in range(5 * bool(dates))),
+        *([expression for layer in layers for expression in layer] for layers in zip_longest(*dates, fillvalue=[])),
         [f"{_value(given, k)} AS v{k}" for k, given in enumerate(inputs)],
         [f"{_column(c)} AS c{j}" for j, c in enumerate(columns)],
         [" * ".join(f"c{k}" for k in c["columns"]) + f" AS c{len(columns) + j}" for j, c in enumerate(products)],
         [f"{' + '.join(terms)} AS s{k}" for k, terms in enumerate(scores)],
         *more,
     ]
-    nested = ""
+    steps = list[str]()
     for expressions in filter(None, layers):
-        rest = f"FROM ({nested}) AS x " if nested else ""
-        nested = "SELECT\n  " + ",\n  ".join(["*"] * bool(nested) + expressions) + f"\n{rest}{_ONCE}"
+        rest = f"FROM q{len(steps) - 1} " if steps else ""
+        steps.append("SELECT\n  " + ",\n  ".join(["*"] * bool(steps) + expressions) + f"\n{rest}{_ONCE}")
+    read = ",\n".join(f"q{k} AS ({step})" for k, step in enumerate(steps))
     fits = " AND ".join(f"v{k} IS NOT NULL" for k in range(len(inputs)))
-    added = [f"(SELECT {found} FROM (\n{nested}) AS x WHERE {fits}) AS {_name(name)}" for name, found in shown]
+    last = f"FROM q{len(steps) - 1} WHERE {fits}"
+    added = [f"(WITH {read}\nSELECT {found} {last}) AS {_name(name)}" for name, found in shown]
     comment = "".join(f"-- {line}\n" for line in document["statement"].splitlines())
     return f"{comment}SELECT r.*,\n" + ",\n".join(added) + f"\nFROM {table} AS r;\n"
 
@@ -124,7 +130,7 @@ def _value(given: Mapping[str, Any], k: int) -> str:
         return _case([gap, *named, (f"w{k} IS NOT NULL", f"w{k}" if given["codes"] is None else other)])
     if given["type"] == "hash":
         raise ConfigError(f"export: {given['name']!r} is hashed, which SQL cannot do; use python, mlflow or json")
-    number = f"CAST({column} AS double precision)"
+    number = f"CAST({column} AS double precision)"  # a table has decimals as numbers, and no base64
     values = [gap, (_is_number(column, sys.float_info.max), number)]
     if missing != "NULL":  # NaN is a gap, and an infinity is not: PostgreSQL says that NaN is more
         values.append((f"{number} > {_number(sys.float_info.max)} AND 1 / {number} > 0", missing))
@@ -148,21 +154,21 @@ def _is_number(column: str, most: float) -> str:
 
 
 def _date(given: Mapping[str, Any], k: int) -> list[list[str]]:
-    """What is computed of date `k`, in five layers. The last one is its part, w; null for a text that is no date."""
+    """What is computed of date `k`, in layers. The last one is its part, w; null for a text that is no date."""
     column, text = _read(given)
     form, part = given["format"], given["part"]
     if form in EPOCHS:
         seconds = f"floor(CAST({column} AS double precision) * {_number(EPOCHS[form] / 1e6)})"
         fits = _is_number(column, LAST_MOMENT / EPOCHS[form])
         names = [f"{_case([(fits, seconds)])} AS t{k}", f"floor(t{k} / 86400) AS g{k}", f"t{k} - g{k} * 86400 AS u{k}"]
-        return [[], *([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
-    read, fits, half = _iso(f"t{k}", part) if form is None else _pieces(form, f"t{k}", f"r{k}")
+        return [*([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
+    read, fits, rests = _iso(f"t{k}", part) if form is None else _pieces(form, f"t{k}", f"r{k}")
     numbers = [f"{_case([(f'g{k} = 1', f'CAST({piece} AS integer)')])} AS {name}{k}" for name, piece in read.items()]
     found = _of_numbers(part, {name: f"{name}{k}" for name in read})
-    return [[f"trim({text}) AS t{k}"], half, [f"{_case([(fits, 1)])} AS g{k}"], numbers, [f"{found} AS w{k}"]]
+    return [[f"trim({text}) AS t{k}"], *rests, [f"{_case([(fits, 1)])} AS g{k}"], numbers, [f"{found} AS w{k}"]]
 
 
-def _iso(text: str, part: str) -> tuple[dict[str, str], str, list[str]]:
+def _iso(text: str, part: str) -> tuple[dict[str, str], str, list[list[str]]]:
     """The pieces of a text in ISO 8601 that a part needs, the condition that it is well written, and nothing."""
     day = {"year": f"substr({text}, 1, 4)", "month": f"substr({text}, 6, 2)", "day": f"substr({text}, 9, 2)"}
     fits = [_is_digits(piece, 2 + 2 * (name == "year")) for name, piece in day.items()]
@@ -176,37 +182,81 @@ def _iso(text: str, part: str) -> tuple[dict[str, str], str, list[str]]:
 
 
 def _is_digits(piece: str, *lengths: int) -> str:
-    return f"length({piece}) IN ({', '.join(map(str, lengths))}) AND trim({piece}, '0123456789') = ''"
+    return f"length({piece}) IN ({', '.join(map(str, lengths))}) AND trim({piece}, {_DIGITS}) = ''"
 
 
-def _pieces(form: str, rest: str, name: str) -> tuple[dict[str, str], str, list[str]]:
+def _pieces(form: str, rest: str, name: str) -> tuple[dict[str, str], str, list[list[str]]]:
     """As `_iso`, of a text in a `form` of `strftime`: each piece begins the `rest` that the earlier ones leave.
 
-    What half of them leave has a `name` of its own, because SQLite has a limit of nested calls.
+    What some of them leave has a `name` of its own, in a layer.
     """
-    read, fits, half, tokens = {}, [], list[str](), re.findall("%(.)|([^%]+)", form)
-    for at, ((code, mark), (follows, _)) in enumerate(zip(tokens, [*tokens[1:], ("", "")], strict=True)):
-        if at == _NESTED:
-            half, rest = [f"{rest} AS {name}"], name
-        width, after = 4 if code == "Y" else 2, f"ltrim({rest}, '0123456789')"
-        if mark:
-            fits.append(f"substr({rest}, 1, {len(mark)}) = {_text(mark)}")
-            rest = f"substr({rest}, {len(mark) + 1})"
+    read, fits, rests, nested = dict[str, str](), [], list[list[str]](), 0
+    tokens = re.findall(r"%([.#]?[0-9]?.)|(\s+)|([^%\s]+)", form)
+    for at, (code, space, mark) in enumerate(tokens):
+        if nested >= _NESTED:
+            rests.append([f"{rest} AS {name}_{at}"])
+            rest, nested = f"{name}_{at}", 0
+        if code in _WHOLE:
+            rest, nested = (f"ltrim({rest})", nested + 2) if at and not tokens[at - 1][1] else (rest, nested + 1)
+            (key, width), after = _WHOLE[code], f"ltrim({rest}, {_DIGITS})"
+            fixed = (tokens[at + 1][0] if at + 1 < len(tokens) else "") in (*_WHOLE, "3f", "6f", "9f")
+            piece = f"substr({rest}, 1, {width if fixed else f'length({rest}) - length({after})'})"
+            fits.append(_is_digits(piece, *([width] if fixed else range(1, width + 1))))
+            rest = f"substr({rest}, {width + 1})" if fixed else after
+            read |= {key: piece} if key else {}
+            continue
+        if space:
+            rest = f"ltrim({rest})"
+        elif mark or code == "%":
+            fits.append(f"substr({rest}, 1, {len(mark or code)}) = {_text(mark or code)}")
+            rest = f"substr({rest}, {len(mark or code) + 1})"
         elif code == "p":
             fits.append(f"upper(substr({rest}, 1, 2)) IN ('AM', 'PM')")
             read["half"], rest = _case([(f"upper(substr({rest}, 1, 2)) = 'PM'", "'12'")], "'0'"), f"substr({rest}, 3)"
-        elif code in "bB":
-            begins = f"upper(substr({rest}, 1, 3))"
-            read["month"] = _case((f"{begins} = '{name[:3]}'", f"'{i}'") for i, name in enumerate(_MONTHS, 1))
-            fits.append(f"{begins} IN ({', '.join(_text(name[:3]) for name in _MONTHS)})")
-            whole = [(f"upper(substr({rest}, 1, {len(name)})) = '{name}'", len(name)) for name in _MONTHS]
-            rest = f"substr({rest}, {_case(whole, 3) if code == 'B' else 3} + 1)"
+        elif code == "Z":
+            rest = f"ltrim({rest}, {_text(_PRINTED)})"
         else:
-            piece = f"substr({rest}, 1, {width if follows else f'length({rest}) - length({after})'})"
-            rest = f"substr({rest}, {width + 1})" if follows else after
-            fits.append(_is_digits(piece, *((4,) if width == 4 else (1, 2))))
-            read[_CODES[code]] = piece
-    return read, " AND ".join([*fits, f"{rest} = ''"]), half
+            found, piece, rest = _named(code, rest) if code in "aAbB" else _skipped(code, rest)
+            fits.append(found)
+            read |= {_NAMES[code.lower()][0]: piece} if piece else {}
+            nested += _NESTED
+        nested += 1
+    return read, " AND ".join([*fits, f"{rest} = ''"]), rests
+
+
+def _named(code: str, rest: str) -> tuple[str, str, str]:
+    """Whether a name of a month or weekday begins the `rest`, its number, and what it leaves."""
+    names = [name.upper() for name in _NAMES[code.lower()][1]]
+    begins = f"upper(substr({rest}, 1, 3))"
+    whole = [(f"upper(substr({rest}, 1, {len(name)})) = '{name}'", len(name) + 1) for name in names]
+    number = _case((f"{begins} = '{name[:3]}'", f"'{i}'") for i, name in enumerate(names, 1))
+    fits = f"{begins} IN ({', '.join(_text(name[:3]) for name in names)})"
+    return fits, number, f"substr({rest}, {_case(whole, 4) if code in 'AB' else 4})"
+
+
+def _skipped(code: str, rest: str) -> tuple[str, str, str]:
+    """Whether an offset from UTC or a fraction of a second begins the `rest`, no number, and what it leaves."""
+    if code.endswith("z"):
+        colon = f"substr({rest}, 4, 1) = ':'"
+        after = f"substr({rest}, {_case([(colon, 5)], 4)})"
+        hours, minutes = f"substr({rest}, 2, 2)", f"substr({after}, 1, 2)"
+        sign = f"substr({rest}, 1, 1) IN ('+', '-') AND {_is_digits(hours, 2)} AND {hours} < '24'"
+        whole = f"{_is_digits(minutes, 2)} AND {minutes} < '60'"
+        left = f"substr({after}, 3)"
+        if code == "z":
+            return f"{sign} AND {whole}", "", left
+        utc = f"upper(substr({rest}, 1, 1)) = 'Z'"
+        return f"({utc} OR {sign})", "", _case([(utc, f"substr({rest}, 2)"), (whole, left)], after)
+    digits = int(code[-2]) if code[-2].isdigit() else None
+    begun = f"substr({rest}, 2)" if code[0] == "." else rest
+    if digits is None:
+        fits, left = f"length(ltrim({begun}, {_DIGITS})) < length({begun})", f"ltrim({begun}, {_DIGITS})"
+    else:
+        fits, left = _is_digits(f"substr({begun}, 1, {digits})", digits), f"substr({begun}, {digits + 1})"
+    if code[0] != ".":
+        return fits, "", left
+    point = f"substr({rest}, 1, 1) = '.'"
+    return f"({point} AND {fits} OR NOT {point})", "", _case([(point, left)], rest)
 
 
 def _of_numbers(part: str, read: Mapping[str, str]) -> str:
@@ -218,16 +268,33 @@ def _of_numbers(part: str, read: Mapping[str, str]) -> str:
     leap = f"{year} % 4 = 0 AND ({year} % 100 <> 0 OR {year} % 400 = 0)"
     last = _case([(f"{month} IN (4, 6, 9, 11)", 30), (f"{month} <> 2", 31), (leap, 29)], 28)
     ends = {"month": (1, 12), "day": (1, last), "hour": (0, 23), "twelve": (1, 12), "minute": (0, 59)}
-    ends |= {"second": (0, 59)}
+    ends |= {"second": (0, 59), "yearday": (1, f"365 + {_case([(leap, 1)], 0)}")}
     fits = [f"{name} BETWEEN {ends[key][0]} AND {ends[key][1]}" for key, name in read.items() if key in ends]
-    if part == "weekday":
-        since = f"({year} - {_case([(f'{month} < 3', 1)], 0)})"  # years begin in March
-        days = f"365 * {since} + floor({since} / 4.0) - floor({since} / 100.0) + floor({since} / 400.0)"
-        found = _weekday(f"({days} + floor((153 * (({month} + 9) % 12) + 2) / 5.0) + {day} + 1)")
+    if "yearday" in read:
+        weekday = _weekday(f"({_until(f'({year} - 1)')} + {read['yearday']} - 1)")
+        month, day = _of_yearday(read["yearday"], leap)
     else:
-        found = {"year": year, "month": month, "day": day, "hour": hour, "minute": read.get("minute", "0")}[part]
-    found = f"CAST({found} AS double precision)"
-    return _case([(" AND ".join(fits), found)]) if fits else found
+        since = f"({year} - {_case([(f'{month} < 3', 1)], 0)})"  # years begin in March
+        weekday = _weekday(f"({_until(since)} + floor((153 * (({month} + 9) % 12) + 2) / 5.0) + {day} + 1)")
+    if "named" in read and read.keys() & {"day", "yearday"}:
+        fits.append(f"{read['named']} = {weekday}")
+    found = {"year": year, "month": month, "day": day, "weekday": weekday, "hour": hour}
+    found["minute"] = read.get("minute", "0")
+    number = f"CAST({found[part]} AS double precision)"
+    return _case([(" AND ".join(fits), number)]) if fits else number
+
+
+def _until(years: str) -> str:
+    """How many days so many years have."""
+    return f"365 * {years} + floor({years} / 4.0) - floor({years} / 100.0) + floor({years} / 400.0)"
+
+
+def _of_yearday(yearday: str, leap: str) -> tuple[str, str]:
+    """The month and its day that a day of the year is."""
+    before = [0, 31, *(f"({days} + {_case([(leap, 1)], 0)})" for days in accumulate(_DAYS_FROM_MARCH, initial=59))]
+    later = [(f"{yearday} > {before[k]}", k) for k in range(11, 0, -1)]
+    month = _case(((condition, k + 1) for condition, k in later), 1)
+    return month, f"{yearday} - {_case(((condition, before[k]) for condition, k in later), 0)}"
 
 
 def _of_moment(part: str, days: str, second: str) -> str:

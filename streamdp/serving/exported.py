@@ -4,6 +4,7 @@
 each class. Both return None for a record that does not fit the schema.
 """
 
+import base64
 import datetime
 import math
 import re
@@ -11,6 +12,15 @@ from typing import Any
 
 MONTHS: tuple[str, ...] = ("January", "February", "March", "April", "May", "June")
 MONTHS += ("July", "August", "September", "October", "November", "December")
+DAYS: tuple[str, ...] = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+CODES = dict.fromkeys("ymdHIMS", r"\s*([0-9]{1,2})") | {"Y": r"\s*([0-9]{1,4})", "j": r"\s*([0-9]{1,3})", "%": "%"}
+CODES |= {"b": f"({'|'.join(name[:3] for name in MONTHS)})", "a": f"({'|'.join(name[:3] for name in DAYS)})"}
+CODES |= {"B": f"({'|'.join(f'{name}|{name[:3]}' for name in MONTHS)})", "p": "(am|pm)", "Z": r"\S*"}
+CODES |= {"A": f"({'|'.join(f'{name}|{name[:3]}' for name in DAYS)})", "f": r"\s*[0-9]{1,9}", ".f": r"(?:\.[0-9]+)?"}
+CODES |= {f"{n}f": f"[0-9]{{{n}}}" for n in (3, 6, 9)} | {f".{n}f": rf"(?:\.[0-9]{{{n}}})?" for n in (3, 6, 9)}
+CODES |= {"z": r"\s*[+-](?:[01][0-9]|2[0-3])\s*:?\s*[0-5][0-9]"}
+CODES |= {"#z": r"\s*(?:Z|[+-](?:[01][0-9]|2[0-3])\s*:?\s*(?:[0-5][0-9])?)"}
+"""What each code of a format of dates is, without case. They are read one after the other, each as far as it goes."""
 MODEL: dict[str, Any] = {}  # what `streamdp export --to json` writes
 
 
@@ -105,6 +115,8 @@ def _value(given: Any, record: Any) -> Any:
         for byte in text.encode(errors="surrogatepass"):
             found = (found ^ byte) * 16777619 & 0xFFFFFFFF
         return None if text == "" else found % given["buckets"]
+    if given["type"] == "decimal" and text:
+        return _decimal(text, given["places"])
     text = text.strip()
     if text == "":
         return given["missing"]
@@ -116,6 +128,18 @@ def _value(given: Any, record: Any) -> Any:
     except ValueError:
         return None
     return number if math.isfinite(number) and "_" not in text else None
+
+
+def _decimal(text: str, places: int) -> float | None:
+    """A decimal in base64, as Kafka Connect writes it: a whole number as bytes; None if it is none."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    if len(data) > 32 or base64.b64encode(data).decode() != text:
+        return None
+    number: float = int.from_bytes(data, "big", signed=True) / 10**places
+    return number
 
 
 def _raw(record: Any, path: Any) -> Any:
@@ -130,21 +154,48 @@ def _raw(record: Any, path: Any) -> Any:
 def _iso(text: str, form: str) -> str:
     """A date in a format of its own, or a count since 1970 (UTC), as ISO 8601; "" if it is none."""
     units = {"days": 86_400_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
-    if "%b" in form or "%B" in form:  # English, whatever the language of the machine
-        for number, name in enumerate(MONTHS, 1):
-            ending = f"(?:{name[3:]})?" if "%B" in form else ""
-            text = re.sub(name[:3] + ending, f"\0{number}\0", text, flags=re.IGNORECASE)
-        form = re.sub("%[bB]", "\0%m\0", form)
     try:
         if form in units:
             passed = datetime.timedelta(microseconds=math.floor(float(text) * units[form]))
             return (datetime.datetime(1970, 1, 1) + passed).isoformat()
-        found = datetime.datetime.strptime(text, form)
-        if "%y" in form and found.year == 1969:  # 69 is 2069, as streamdp reads it
-            found = found.replace(year=2069)
-        return found.isoformat()
+        found = _pieces(text, form)
+        return "" if found is None else _moment(found)
     except (ValueError, OverflowError):
         return ""
+
+
+def _pieces(text: str, form: str) -> dict[str, str] | None:
+    """The pieces of a date in a format of its own by their codes; None if it is none."""
+    found: dict[str, str] = {}
+    for code, mark in re.findall(r"%([.#]?[0-9]?.)|([^%])", form):
+        pattern = CODES[code] if code else r"\s*" if mark.isspace() else re.escape(mark)
+        piece = re.match(pattern, text, re.IGNORECASE if code else 0)
+        if piece is None:
+            return None
+        if piece.re.groups:
+            found[code.lower() if code in "AB" else code] = piece[1].lower()
+        text = text[piece.end() :]
+    return None if text else found
+
+
+def _moment(found: dict[str, str]) -> str:
+    """The date and time that pieces say, as ISO 8601. Raises `ValueError` if there is none."""
+    number = {code: int(piece) for code, piece in found.items() if piece.isdigit()}
+    short = number.get("y", 70)
+    year = number.get("Y", short + (2000 if short < 70 else 1900))  # 69 is 2069, as streamdp reads it
+    months = [name[:3].lower() for name in MONTHS]
+    month = months.index(found["b"][:3]) + 1 if "b" in found else number.get("m", 1)
+    date = datetime.date(year, month, number.get("d", 1))
+    if "j" in number:
+        date = datetime.date(year, 1, 1) + datetime.timedelta(number["j"] - 1)
+    dated = "d" in number or "j" in number
+    hour = number.get("H", number.get("I", 12) % 12 + 12 * (found.get("p") == "pm"))
+    if date.year != year or number.get("I", 1) not in range(1, 13):
+        raise ValueError
+    if dated and "a" in found and found["a"][:3] != DAYS[date.weekday()][:3].lower():
+        raise ValueError
+    clock = datetime.time(hour, number.get("M", 0), number.get("S", 0))
+    return datetime.datetime.combine(date, clock).isoformat()
 
 
 def _part(text: str, part: str) -> int | None:

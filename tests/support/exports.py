@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ DATES: dict[str, Any] = {
     "letter": {"column": "letter", "format": "%B %d, %Y", "part": "weekday", "bounds": [1, 7], "missing": "zero"},
     "letter year": {"column": "letter", "format": "%B %d, %Y", "part": "year", "bounds": [1900, 2100]},
     "log": {"column": "log", "format": "%F %T", "cyclic": "hour"},
+    "mail": {"column": "mail", "format": "%a, %d %b %Y %H:%M:%S%.f %z", "part": "day", "bounds": [1, 31]},
+    "mail hour": {"column": "mail", "format": "%a, %d %b %Y %H:%M:%S%.f %z", "cyclic": "hour"},
 }
 HASHED: dict[str, Any] = {"street": {"hash": 5}}
 TARGETS: dict[str, Any] = {
@@ -88,8 +91,15 @@ def records(n: int) -> pl.DataFrame:
         "american": ["2/1/2024 9:05", "02/01/2024", None],
         "short": ["01-02-70", "01-02-69", "1-2-00", "01-02-2000"],
         "since": [0.0, -1.0, 1e9 + 0.5],
+        "mail": [
+            "Mon, 01 Jan 2024 10:00:00 +0000",
+            "Tue, 01 Jan 2024 10:00:00 +0000",
+            "Mon, 01 Jan 2024 10:00:00",
+            None,
+        ],
         "street": ["", None, "Z\u00fcrich", "\U0001f600", "a"],
     }
+    start = datetime(2015, 3, 1, 0, 0, 0, 250_000)
     usual: dict[str, Any] = {
         "income": rng.lognormal(10, 1, n),
         "debt": rng.normal(0, 3e4, n),
@@ -113,6 +123,9 @@ def records(n: int) -> pl.DataFrame:
         ),
         "close": np.array([f"{1900 + k % 300}{1 + k % 12:02}{1 + k % 28:02}" for k in range(n)], dtype=object),
         "since": (np.arange(n) - n // 2) * 12_345_678.0,
+        "mail": np.array(
+            [f"{start + timedelta(hours=31.4 * k):%a, %d %b %Y %H:%M:%S.%f} -0730" for k in range(n)], object
+        ),
         "street": np.array([f"street {k}" for k in rng.integers(0, 99, n)], dtype=object),
     }
     out = {}

@@ -9,6 +9,7 @@ import runpy
 import sqlite3
 import sys
 import uuid
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ from typer.testing import CliRunner
 import streamdp
 from streamdp import LDPASGDClassifier, WindowedRegressor
 from streamdp.cli.main import app
+from streamdp.data.columns import Faults
+from streamdp.data.dates import part_of
 from streamdp.errors import ConfigError, NotAvailableError
+from streamdp.serving import exported
 from streamdp.serving.export import EXPORTS, Export, exported_model, exports, refusals
 from streamdp.serving.predictor import Predictor
 from streamdp.serving.publish import committed
@@ -111,22 +115,34 @@ def of_query(names: list[str], found: list[tuple[Any, ...]]) -> Answers:
 
 
 def by_duckdb(model: Any, rows: pl.DataFrame) -> Answers:
+    return of_duckdb(exported_model(model), rows)
+
+
+def of_duckdb(document: dict[str, Any], rows: pl.DataFrame) -> Answers:
     with duckdb.connect() as database:
         database.execute("CREATE TABLE people AS SELECT * FROM rows")
-        query = database.execute(str(EXPORTS["sql"].write(exported_model(model), "people")))
+        query = database.execute(str(EXPORTS["sql"].write(document, "people")))
         return of_query([column[0] for column in query.description or ()], query.fetchall())
 
 
 def by_sqlite(model: Any, rows: pl.DataFrame) -> Answers:
+    return of_sqlite(exported_model(model), rows)
+
+
+def of_sqlite(document: dict[str, Any], rows: pl.DataFrame) -> Answers:
     with sqlite3.connect(":memory:") as database:
         kinds = (f'"{name}" {"text" if kind == pl.String else "real"}' for name, kind in rows.schema.items())
         database.execute(f"CREATE TABLE people ({', '.join(kinds)})")
         database.executemany(f"INSERT INTO people VALUES ({', '.join('?' * rows.width)})", rows.rows())
-        query = database.execute(str(EXPORTS["sql"].write(exported_model(model), "people")))
+        query = database.execute(str(EXPORTS["sql"].write(document, "people")))
         return of_query([column[0] for column in query.description], query.fetchall())
 
 
 def by_postgres(model: Any, rows: pl.DataFrame, url: str) -> Answers:
+    return of_postgres(exported_model(model), rows, url)
+
+
+def of_postgres(document: dict[str, Any], rows: pl.DataFrame, url: str) -> Answers:
     import psycopg
 
     table = f"people_{uuid.uuid4().hex[:8]}"
@@ -139,7 +155,7 @@ def by_postgres(model: Any, rows: pl.DataFrame, url: str) -> Answers:
         with cursor.copy(f"COPY {table} FROM STDIN") as copy:  # type: ignore[arg-type]
             for row in rows.rows():
                 copy.write_row(row)
-        cursor.execute(str(EXPORTS["sql"].write(exported_model(model), table)))  # type: ignore[arg-type]
+        cursor.execute(str(EXPORTS["sql"].write(document, table)))  # type: ignore[arg-type]
         return of_query([column.name for column in cursor.description or ()], cursor.fetchall())
 
 
@@ -464,8 +480,7 @@ KINDS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "bounds: private": ({"plain": {"bounds": "private"}}, set()),
     **{f"{name} (date)": ({name: declared}, {"onnx"}) for name, declared in DATES.items()},
     "street (hash)": ({"plain": [-1, 1], **HASHED}, {"onnx", "sql"}),
-    "decimal": ({"plain": {"bounds": [-1, 1], "decimal": 2}}, set(EXPORTS)),
-    "fraction of a second": ({"log": DATES["log"] | {"format": "%F %T.%f"}}, set(EXPORTS)),
+    "week of the year": ({"log": DATES["log"] | {"format": "%Y-W%W-%u"}}, set(EXPORTS)),
     "nested path": ({"plain": {"bounds": [-1, 1], "column": "a.b"}}, {"sql"}),
 }  # fmt: skip
 """Features of each kind, and the languages that cannot say them."""
@@ -509,6 +524,86 @@ def test_each_language_predicts_from_each_kind_of_column_or_check_refuses_it(
     for language in answers.keys() - without:
         for found in answers[language]():
             same(found, wanted, most=1)
+
+
+FORMATS = {
+    "%F %T.%f": ["2024-01-02 03:04:05.123", "2024-01-02 03:04:05.", "2024-01-02 03:04:05"],
+    "%Y-%m-%dT%H:%M:%S%.fZ": ["2024-01-02T03:04:05.123Z", "2024-01-02T23:04:05Z", "2024-01-02T03:04:05.Z"],
+    "%F %T%.3f": ["2024-01-02 03:04:05.123", "2024-01-02 03:04:05.12", "2024-01-02 03:04:05"],
+    "%Y%m%d%H%M%S%3f": ["20240102030405123", "2024010203040512"],
+    "%F %T%z": ["2024-01-02 03:04:05+01:00", "2024-01-02 23:04:05-0130", "2024-01-02 03:04:05Z",
+                "2024-02-30 03:04:05+0100", "2024-01-02 03:04:05+0060"],
+    "%F %T%#z": ["2024-01-02 03:04:05+01", "2024-01-02 23:04:05-0130", "2024-01-02 03:04:05Z", "2024-01-02 03:04:05"],
+    "%d/%b/%Y:%H:%M:%S %z": ["10/Oct/2000:13:55:36 -0700", "1/may/2000:13:55:36 +00:00", "10/Okt/2000:13:55:36 -0700"],
+    "%a %b %e %H:%M:%S %Z %Y": ["Mon Jan  1 03:00:05 CET 2024", "mon jan 1 3:0:5 A 2024", "Tue Jan 1 03:00:05 Z 2024"],
+    "%A, %B %d, %Y": ["Monday, January 01, 2024", "Mon, JAN 1, 2024", "Mon, Janu 1, 2024", "Tuesday, January 01, 2024"],
+    "%Y-%j": ["2024-032", "2024-366", "2023-366", "2024-0", "2024-60", "2023-60", "2023-365"],
+    "%c": ["Mon Jan  1 00:00:05 2024"],
+    "%s": ["0", "1700000000"],
+    "%r": ["11:00:05 PM", "12:00:05 am", "13:00:00 PM"],
+    "%H:%M%z": ["23:30+0100", "23:30"],
+    "%-d.%-m.%Y": ["1.2.2024", "01. 2.2024", "1 .2.2024", "31.4.2024", "1.2.24"],
+    "%d%%%m%%%Y %k:%M": ["1%2%2024 9:05", "01%12%2024 13:05"],
+}  # fmt: skip
+"""Formats of dates, and texts of which some are in them."""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_exports_read_formats_of_dates_as_a_run_does(form: str, postgres: Any) -> None:
+    """Fractions of a second, offsets from UTC, weekdays and days of the year were exported in no language."""
+    texts, answers = FORMATS[form], 0
+    rows = pl.DataFrame({"id": range(len(texts)), "x": texts})
+    for part in ("year", "month", "day", "weekday", "hour", "minute"):
+        wanted = part_of(rows["x"], part, form, False, Faults(len(texts))).to_list()
+        if wanted == [None] * len(texts):  # no such part is in it
+            continue
+        config = job({"x": {"format": form, "part": part, "bounds": [-9999, 9999]}}, "number")
+        document = exported_model(of_one_record(config.build_estimator())) | {"cut": None, "ranges": None, "scale": 1.0}
+        document["columns"][0]["kind"] = "as it is"
+        document["outputs"] = [{"label": None, "intercept": 0.0, "weights": [1.0]}]
+        given = rows.with_columns(pl.col("x").cast(pl.Float64)) if form == "%s" else rows
+        assert [exported.predict(row, document) for row in given.iter_rows(named=True)] == wanted
+        for by in (of_duckdb, of_sqlite, lambda *both: of_postgres(*both, postgres.url)):
+            assert [None if one is None else one[0] for one in by(document, given)] == wanted
+        answers += sum(value is not None for value in wanted)
+    assert answers
+
+
+def test_decimals_in_base64_are_texts_in_python_and_numbers_in_a_table_or_a_graph(
+    tmp_path: Path, postgres: Any
+) -> None:
+    """They were exported in no language. A database, and who calls a graph, have them as numbers."""
+    rng = np.random.default_rng(2)
+    whole = [*rng.integers(-30_000, 30_000, 300).tolist(), 0, -1, 127, 128, -128, -129, 2**70, -(2**70)]
+    numbers = [None, *(k / 100 for k in whole)]
+    texts = [
+        None,
+        *(b64encode(k.to_bytes((8 + (k + (k < 0)).bit_length()) // 8, "big", signed=True)).decode() for k in whole),
+    ]
+    declared = {"amount": {"bounds": [-200, 200], "decimal": 2, "missing": "zero"}, "plain": [-1, 1]}
+    rows = pl.DataFrame(
+        {"id": range(len(texts)), "amount": texts, "plain": 0.5, "y": [(k or 0) / 100 for k in numbers]}
+    )
+    rows.write_csv(tmp_path / "rows.csv")
+    settings = job(declared, "number").model_dump(mode="json", by_alias=True, exclude_none=True)
+    settings |= {"source": {"type": "csv", "path": str(tmp_path / "rows.csv")}, "store": str(tmp_path / "j.db")}
+    (tmp_path / "job.yaml").write_text(json.dumps(settings))
+    assert refusals(job(declared, "number")) == []
+    ran = CliRunner().invoke(app, ["run", str(tmp_path / "job.yaml")])
+    assert ran.exit_code == 0, ran.output
+    model = committed(str(tmp_path / "j.db"))
+    foreign = rows.head(4).with_columns(amount=pl.Series(["AB==", "12.5", " AQ==", "A"]))
+    wanted, given = expected(model, pl.concat([rows, foreign])), rows.with_columns(amount=pl.Series(numbers))
+    assert [one is not None for one in wanted] == [True] * len(rows) + [False] * 4
+    same(by_python(model, pl.concat([rows, foreign]), tmp_path), wanted, most=1)
+    same(by_mlflow(model, pl.concat([rows, foreign]), tmp_path / "folder"), wanted, most=1)
+    for found in (
+        by_duckdb(model, given),
+        by_sqlite(model, given),
+        by_postgres(model, given, postgres.url),
+        by_onnx(model, given),
+    ):
+        same(found, wanted[: len(rows)], most=1)
 
 
 def test_check_says_what_onnx_refuses_before_its_package_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
