@@ -99,7 +99,7 @@ class AvroDecoder:
         for head, key in list(self._keys.items()):
             if isinstance(key, NoSubject) and key.reason == _UNKNOWN:
                 del self._keys[head]
-        objects: list[dict[str, Any]] = []
+        objects: list[dict[str, object]] = []
         kept: list[int] = []
         dead: list[DeadLetter] = []
         for i, value in enumerate(raw):
@@ -194,7 +194,7 @@ def _read(data: bytes, layout: Layout) -> Any:
     return {name: _text(value) for name, value in item.items()} if isinstance(item, dict) else _text(item)
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 

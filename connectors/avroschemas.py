@@ -94,7 +94,7 @@ def parsed(where: str, texts: Iterable[str]) -> AvroSchema:
 
 
 def _checked(where: str, parse: Callable[[], list[Any]]) -> AvroSchema:
-    names: dict[str, Any] = {}
+    names: dict[str, object] = {}
     try:
         schemas = [_prepared(schema, names) for schema in parse()]
     except SchemaRepositoryError:
@@ -139,7 +139,7 @@ def record_layout(written: AvroSchema, expected: AvroSchema | None = None) -> La
     return schema, named, expected.schema
 
 
-def _is_record(schema: Any) -> bool:
+def _is_record(schema: object) -> bool:
     return isinstance(schema, dict) and schema["type"] in _RECORDS
 
 
@@ -149,7 +149,7 @@ def _called(kind: Any) -> str:
     return kind if isinstance(kind, str) else str(kind.get("name") or kind.get(_LOGICAL) or kind["type"])
 
 
-def _logical(kind: Any, names: Mapping[str, Any]) -> set[str]:
+def _logical(kind: Any, names: Mapping[str, object]) -> set[str]:
     """The logical types of a type or of the branches of a union that decide what its numbers mean."""
     if isinstance(kind, list):
         return set().union(*(_logical(branch, names) for branch in kind))
@@ -189,7 +189,7 @@ def _field(field: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
     return field | {"type": kind} | ({"default": default} if "default" in field else {})
 
 
-def _decimal(data: bytes, schema: Any, _reader_schema: Any) -> str:
+def _decimal(data: bytes, schema: Any, _reader_schema: object) -> str:
     unscaled = int.from_bytes(data, "big", signed=True)
     if abs(unscaled) >= schema["limit"]:  # before the conversion below, whose time grows with the square of the size
         raise ValueError

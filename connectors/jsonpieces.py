@@ -52,7 +52,7 @@ def _parsed(text: bytes) -> tuple[Any, bool]:
     return found, text.count(b":") != _keys(found) and has_duplicate_key(text, True)
 
 
-def _keys(found: Any) -> int:
+def _keys(found: object) -> int:
     """How many keys the objects of two levels have."""
     if isinstance(found, dict):
         return len(found)

@@ -107,7 +107,7 @@ def merge(a: Batch, b: Batch) -> Batch:
 
 def _encode_exactly(raw: Sequence[bytes], positions: np.ndarray, position: Position, encoder: Encoder) -> Batch:
     """Encode n texts one by one; this defines the meaning of every record."""
-    objects: list[dict[str, Any]] = []
+    objects: list[dict[str, object]] = []
     kept: list[int] = []
     dead: list[DeadLetter] = []
     has_paths = any("." in column for column in encoder.columns)

@@ -84,7 +84,7 @@ class KafkaSource(ShardedSource):
         keep_payload: bool = False,
         decode: Callable[..., Batch] = encode_json,
         client: str = "kafka-python",
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
     ) -> None:
         if client not in ("kafka-python", "confluent"):
             raise ConfigError("expected the client kafka-python or confluent")
@@ -156,7 +156,7 @@ class KafkaSource(ShardedSource):
             raise ShardUnavailableError("no broker leads it at present")
         first, end = self._bounds(shard.partition)
         if position is None:
-            offset: Any = first if self._start == "earliest" else self._newest(shard, None, first, end)
+            offset: object = first if self._start == "earliest" else self._newest(shard, None, first, end)
         else:
             offset = position.get("offset")
         if not isinstance(offset, int):
@@ -265,7 +265,7 @@ class KafkaSource(ShardedSource):
         begun = self._read.keys()
         return self._watch.stalls({n: group.position(n) if n in begun else None for n in group.partitions}, self._polls)
 
-    def decode(self, shard: Shard, messages: Sequence[Any]) -> Batch:
+    def decode(self, shard: Shard, messages: Sequence[object]) -> Batch:
         read = self._group.messages
         offsets, times = (
             np.fromiter(map(part, messages), np.int64, len(messages)) for part in (read.offset, read.time)

@@ -82,7 +82,7 @@ _VERSIONS_REQUEST = (18, 0, 1, -1)
 logging.getLogger("kafka.admin.client").addFilter(lambda record: "configuration" not in str(record.msg))
 
 
-def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, Any]) -> KafkaConsumer:
+def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapping[str, object]) -> KafkaConsumer:
     """Make a consumer that commits no offsets by itself, and reads no records of open or aborted transactions.
 
     `bootstrap_servers` is `host:port`, several of them separated by commas, or a list; `group` is None for a consumer
@@ -113,12 +113,12 @@ def connect(bootstrap_servers: str | list[str], group: str | None, options: Mapp
         raise
 
 
-def _check_protocol(options: Mapping[str, Any]) -> None:
+def _check_protocol(options: Mapping[str, object]) -> None:
     if options.get("security_protocol", "PLAINTEXT") not in PROTOCOLS:  # the client would take it for PLAINTEXT
         raise ConfigError(f"security_protocol: expected one of {', '.join(PROTOCOLS)}")
 
 
-def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> KafkaAdminClient:
+def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, object]) -> KafkaAdminClient:
     """Make a client that asks about topics, creates them and deletes records. It raises the errors of `kafka.errors`.
 
     For `bootstrap_servers` see `connect`; `options` are those of `kafka.KafkaAdminClient`. Raises `ConfigError` for an
@@ -210,7 +210,7 @@ def explain_refusal(bootstrap_servers: str | list[str], options: Mapping[str, An
         )
 
 
-def _rejects_login(server: str, protocol: str, options: Mapping[str, Any]) -> bool:
+def _rejects_login(server: str, protocol: str, options: Mapping[str, object]) -> bool:
     """Whether a broker that answers before and after another login does not let us in: one that starts does soon."""
     if not protocol.startswith("SASL"):
         return False
@@ -222,7 +222,7 @@ def _rejects_login(server: str, protocol: str, options: Mapping[str, Any]) -> bo
     return False
 
 
-def _answers(server: str, protocol: str, options: Mapping[str, Any]) -> bool:
+def _answers(server: str, protocol: str, options: Mapping[str, object]) -> bool:
     """Whether a broker says which requests it knows, which it does before a login.
 
     Raises `SourceError` if TLS fails, and `OSError` or `ValueError` if nothing listens there.

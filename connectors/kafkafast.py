@@ -84,7 +84,7 @@ class Codes:
     DOWN = -187
 
 
-def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mapping[str, object]) -> dict[str, Any]:
     """The settings of librdkafka for options of `kafka.KafkaConsumer`; `bootstrap_servers`, `group`: see `kafkaclient`.
 
     Raises `ConfigError` for an option that librdkafka does not have.
@@ -129,7 +129,7 @@ class FastGroup(GroupClient):
 
     messages = Messages(Message.offset, lambda m: m.timestamp()[1], Message.value, Message.key)
 
-    def __init__(self, bootstrap_servers: str | list[str], group: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, bootstrap_servers: str | list[str], group: str, options: Mapping[str, object]) -> None:
         settings = fast_settings(bootstrap_servers, group, options)
         self._explain = partial(explain_refusal, bootstrap_servers, options)
         self._topic = ""

@@ -33,7 +33,7 @@ class TopicWriter:
     """
 
     def __init__(
-        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
     ) -> None:
         self._topic = topic
         self._futures: list[Any] = []
@@ -114,7 +114,7 @@ class SnapshotTopic:
     """
 
     def __init__(
-        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
     ) -> None:
         self._writer = TopicWriter(topic, bootstrap_servers, options)
         self._owned: set[tuple[str, Shard, int]] = set()
@@ -138,7 +138,7 @@ class SnapshotTopic:
         self._writer.close()
 
 
-def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, object]) -> Iterator[bytes]:
     """Read the values of a topic from its first message to its present end.
 
     For `bootstrap_servers` see `TopicWriter`; `options` are those of `kafka.KafkaConsumer`. Raises the errors of
@@ -156,7 +156,7 @@ class TopicReader:
     `kafkaclient.partitions_of`.
     """
 
-    def __init__(self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any]) -> None:
+    def __init__(self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object]) -> None:
         self._topic = topic
         self._consumer = connect(bootstrap_servers, None, options)
         try:
@@ -221,7 +221,7 @@ def make_topic(
     topic: str,
     bootstrap_servers: str | list[str],
     partitions: int,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     **config: str,
 ) -> None:
     """Create a topic of some partitions, with the brokers' default replication, unless it exists.

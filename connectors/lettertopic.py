@@ -10,7 +10,6 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from connectors.kafkasink import TopicReader, TopicWriter
 from streamdp.data.records import DeadLetter, Shard
@@ -31,7 +30,7 @@ class DeadLetterTopic:
     """
 
     def __init__(
-        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
     ) -> None:
         self._reader = TopicReader(topic, bootstrap_servers, options or {})
         self._writer = TopicWriter(topic, bootstrap_servers, options)
@@ -116,7 +115,7 @@ class DeadLetterTopic:
 
 def _message(letter: DeadLetter, shard: Shard) -> _Message:
     place = {"topic": shard.topic, "partition": shard.partition, "offset": letter.position}
-    entry: dict[str, Any] = place | {"reason": letter.reason, "column": letter.column}
+    entry: dict[str, object] = place | {"reason": letter.reason, "column": letter.column}
     if letter.payload is not None and len(letter.payload) > MAX_PAYLOAD:
         entry["payload_bytes"] = len(letter.payload)
     elif letter.payload is not None:

@@ -53,7 +53,7 @@ class RedisSource(Source):
         *,
         follow: bool = False,
         keep_payload: bool = False,
-        **options: Any,
+        **options: object,
     ) -> None:
         self._stream = stream
         self._encoder = encoder

@@ -35,7 +35,7 @@ class ReportTopic:
     `kafkaclient.partitions_of`, and `SourceError` if the topic is not the one of the position.
     """
 
-    def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, Any], position: Position) -> None:
+    def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, object], position: Position) -> None:
         self._topic = topic
         self._lock = threading.Lock()  # the thread that polls may be left alone with its last poll
         self._position: dict[str, Any] = dict(position)

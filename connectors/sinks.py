@@ -88,7 +88,7 @@ class TopicSink:
     For `topic`, `bootstrap_servers`, `options` and errors see `kafkasink.TopicWriter`.
     """
 
-    def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, object]) -> None:
         from connectors.kafkasink import TopicWriter
 
         self._writer = TopicWriter(topic, bootstrap_servers, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafka import IsolationLevel, KafkaAdminClient, OffsetSpec, TopicPartition
 from kafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
 
 
 def connect_asking(
-    bootstrap_servers: str | list[str], options: Mapping[str, Any], timeout_s: float
+    bootstrap_servers: str | list[str], options: Mapping[str, object], timeout_s: float
 ) -> KafkaAdminClient:
     """A client for `survey`, with the arguments of `kafkaclient.connect`; a broker may take `timeout_s` for an answer.
 
@@ -85,7 +85,7 @@ def _bounds(admin: KafkaAdminClient, keys: Collection[TopicPartition], stable: b
 
 def unread(
     bootstrap_servers: str,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     positions: Mapping[Shard, Position],
     topics: Collection[str] = (),
 ) -> dict[Shard, int | None]:

@@ -31,8 +31,8 @@ class TopicLog(TopicReader):
         self,
         topic: str,
         bootstrap_servers: str | list[str],
-        options: Mapping[str, Any] | None = None,
-        admin_options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
+        admin_options: Mapping[str, object] | None = None,
     ) -> None:
         self._servers = bootstrap_servers
         self._partition = TopicPartition(topic, 0)
@@ -119,7 +119,7 @@ class TopicOutlet(TopicWriter):
     """
 
     def __init__(
-        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, Any] | None = None
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
     ) -> None:
         log = TopicLog(topic, bootstrap_servers, options)
         try:

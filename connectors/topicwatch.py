@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.errors import UnknownTopicOrPartitionError
@@ -66,7 +65,7 @@ class TopicWatch:
         self,
         topic: str,
         servers: str | list[str],
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topic = topic

@@ -43,7 +43,7 @@ __all__ = [
 _MOST = 10**9
 
 
-def _generator(seed: Any, **sizes: Any) -> np.random.Generator:
+def _generator(seed: Any, **sizes: object) -> np.random.Generator:
     """The generator of a seed. Raises `ConfigError` unless the seed and the sizes, by name, are whole numbers."""
     check_whole("seed", seed, 0, 2**64 - 1)
     for name, size in sizes.items():

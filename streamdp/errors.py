@@ -77,7 +77,7 @@ def check_choice(name: str, value: object, choices: Collection[str], others: str
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}{others}, got {value!r}{hint}")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Return whether any `value` is a real number that fits a double, and not a truth value."""
     if isinstance(value, int):
         return not isinstance(value, bool) and value.bit_length() < 1024
@@ -109,7 +109,7 @@ def check_path(what: str, path: Any) -> str:
     raise ConfigError(f"{what}: expected the path of a file, got {type(path).__name__}")
 
 
-def check_texts(**texts: Any) -> None:
+def check_texts(**texts: object) -> None:
     """Raise `ConfigError` unless all `texts`, by name, are texts that a database can keep."""
     for name, text in texts.items():
         with contextlib.suppress(UnicodeEncodeError):

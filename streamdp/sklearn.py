@@ -65,7 +65,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool = True
     random_state: Any = None
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
+    def __new__(cls, *_: object, **given: object) -> Self:
         """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
         check_parameters(cls, given)
         made: Self = super().__new__(cls)
@@ -141,7 +141,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         of_kind.poor_score = True
         return tags
 
-    def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
+    def _learn(self, X: object, y: object, *, first: bool, whole: bool = False) -> Self:
         raise NotImplementedError
 
     def _rows(self, X: Any, first: bool) -> Any:
@@ -208,7 +208,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             return X
         return pl.DataFrame(X, schema=[f"x{j}" for j in range(X.shape[1])])
 
-    def _predicted(self, X: Any, method: str = "predict_many") -> Any:
+    def _predicted(self, X: object, method: str = "predict_many") -> Any:
         check_is_fitted(self, "model_")
         rows = self._rows(as_frame(X), False)
         self.model_.need_learned("predict")
@@ -256,15 +256,15 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         return self._tagged(tags, tags.regressor_tags)
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: object, y: object) -> Self:
         """Learn further rows, a window of their own; as `fit`, also for `X` and `y`, if there is no model yet."""
         return self._learn(X, y, first=not hasattr(self, "model_"))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """Return the (n,) predictions of `X`, which is as for `fit`."""
         return np.asarray(self._predicted(X), dtype=float)
 
-    def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False) -> Self:
+    def _learn(self, X: object, y: Any, *, first: bool, whole: bool = False) -> Self:
         warn_if_repeated(self, X, y)
         X, y = as_frame(X), as_frame(y)
         if self.features is None:
@@ -278,7 +278,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         return self
 
 
-def _is_hinge(loss: Any) -> bool:
+def _is_hinge(loss: object) -> bool:
     return loss == "hinge" or isinstance(loss, Hinge)
 
 
@@ -308,33 +308,33 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         tags.classifier_tags.multi_class = not _is_hinge(self.loss)
         return self._tagged(tags, tags.classifier_tags)
 
-    def partial_fit(self, X: Any, y: Any, classes: Sequence[Any] | None = None) -> Self:
+    def partial_fit(self, X: object, y: object, classes: Sequence[object] | None = None) -> Self:
         """Learn further rows, a window of their own; as `fit`, also for `X` and `y`, if there is no model yet.
 
         `classes` are the public labels, if the constructor did not get them. Later calls ignore them.
         """
         return self._learn(X, y, first=not hasattr(self, "model_"), classes=classes)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """Return the (n,) most probable labels of `X`, which is as for `fit`."""
         best = np.asarray(self._predicted(X), dtype=int)
         labels: np.ndarray = self.classes_[best]
         return labels
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: object) -> np.ndarray:
         """Return the linear predictors of `X`, which is as for `fit`: (n,) of two labels, else (n, K)."""
         found = np.asarray(self._predicted(X, "decision_many"), dtype=float)
         return found[:, 1] - found[:, 0] if found.ndim == len(self.classes_) == 2 else found
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: object) -> np.ndarray:
         """Return the logarithms of `predict_proba` of `X`."""
         with np.errstate(divide="ignore"):
             found: np.ndarray = np.log(self.predict_proba(X))
         return found
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: object) -> np.ndarray:
         """Return the (n, K) probabilities of the labels of `X`, which is as for `fit`.
 
         There is no such method with the hinge loss, as scikit-learn expects.
@@ -361,7 +361,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         self._step(X, codes)
         return self
 
-    def _declare(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
+    def _declare(self, y: np.ndarray, classes: Sequence[object] | None) -> None:
         if classes is None:
             message = "the labels are taken from the data as public: declare classes=[...]"
             warnings.warn(message, PrivacyWarning, stacklevel=4)
@@ -373,7 +373,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
             raise ConfigError(f"{said}: the hinge loss is for two classes; use softmax")
 
 
-def _labels(name: str, given: Any) -> Any:
+def _labels(name: str, given: object) -> Any:
     """What is `given`, unless numpy's array of it has other labels: texts without NUL at their end, or numbers as text.
 
     Raises `SchemaError`.
@@ -386,7 +386,7 @@ def _labels(name: str, given: Any) -> Any:
     return given
 
 
-def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
+def _validated(estimator: BaseEstimator, *data: object, **options: object) -> Any:
     """`validate_data`, without the values that its errors show, and those that a caller's own objects raise."""
     try:
         return validate_data(estimator, *data, **options)

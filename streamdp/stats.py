@@ -35,14 +35,14 @@ __all__ = ["Count", "HeavyHitters", "Histogram", "Mean", "Proportion", "Quantile
 _NAME, _VALUE, _GROUP = "statistic", "value", "by"
 
 
-def _listed(name: str, given: Any) -> list[Any]:
+def _listed(name: str, given: object) -> list[Any]:
     """A list. Raises `ConfigError` for anything else: the letters of a text are no list of categories."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ConfigError(f"{name}: expected a list, got {type(given).__name__}")
     return list(given)
 
 
-def _instead(found: Any, before: float) -> Any:
+def _instead(found: object, before: float) -> Any:
     """The same numbers, also by group or level, with `before` in place of NaN."""
     if isinstance(found, Mapping):
         return {key: _instead(value, before) for key, value in found.items()}
@@ -62,13 +62,13 @@ class _Single(river_stats.base.Univariate):
     ledger: Ledger | None = None
     seed: int | None = None
 
-    def _begin(self, kind: str, declared: Any, **more: Any) -> None:
-        given: dict[str, Any] = {kind: _VALUE} | more | ({} if self.by is None else {"by": _GROUP})
+    def _begin(self, kind: str, declared: object, **more: object) -> None:
+        given: dict[str, object] = {kind: _VALUE} | more | ({} if self.by is None else {"by": _GROUP})
         features = {_VALUE: declared} | ({} if self.by is None else {_GROUP: _listed("by", self.by)})
         self.estimator = Statistics({_NAME: given}, features, self.budget, self.trust, self.ledger, self.seed)
         """The `Statistics` that holds the state: save, load and merge it."""
 
-    def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
+    def update(self, x: object, by: str | None = None, *, subject: Subject | None = None) -> None:
         """Take one value `x`: a number, which is clipped to the bounds, or one of the categories.
 
         `by` is the group of the value, None without groups, and `subject` the person, if there is a ledger. Raises
@@ -224,7 +224,7 @@ class HeavyHitters(_Single):
         check_whole("length", self.length, 1, 64)
         self._begin("heavy_hitters", {"text": self.length})
 
-    def update(self, x: Any, by: str | None = None, *, subject: Subject | None = None) -> None:
+    def update(self, x: object, by: str | None = None, *, subject: Subject | None = None) -> None:
         """Take one text `x`, of which as many characters are reported as fit `length` bytes of UTF-8.
 
         `by` is not used; `subject` is the person, if there is a ledger. Raises `SchemaError` for anything but text that

@@ -241,7 +241,7 @@ class UserMean:
     def fine(self) -> Mechanism:
         """The noise of the fine question."""
         budget = PureDP(pure_epsilon(self.budget)) if self.pure else self.budget
-        kind: Any = mechanism_for("auto", budget)
+        kind: object = mechanism_for("auto", budget)
         return calibrated(kind, budget, self.radius, min(self.sensitivity, 2 * self.radius))
 
     def quietest(self) -> UserMean:

@@ -166,7 +166,7 @@ def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDispl
         shown = snapshot.seq
 
 
-def lags(brokers: str, options: Mapping[str, Any], positions: Mapping[Shard, Position]) -> dict[Shard, int | None]:
+def lags(brokers: str, options: Mapping[str, object], positions: Mapping[Shard, Position]) -> dict[Shard, int | None]:
     """Count the records that a job has not read yet.
 
     The `options` are those of `kafka.KafkaConsumer`, and `brokers` is `host:port[,host:port]`. A partition of these

@@ -97,7 +97,7 @@ def run(
     A file or a Redis stream is read to its end; a Kafka topic until SIGINT or SIGTERM, in a group with all
     other workers of the job.
     """
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "job": job,
         "store": store,
         "cap": cap,

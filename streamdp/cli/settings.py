@@ -32,7 +32,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
                 f"{what} holds the whole job: with it, only --set KEY=VALUE and options that say how to run it can be"
                 " given"
             )
-        chosen: dict[str, Any] = {}
+        chosen: dict[str, object] = {}
         return load_config(what, [_assign(chosen, assignment) for assignment in assignments])
     if not what:
         raise ConfigError(f"{what!r}: expected a .yaml job, a data file or folder, or - for standard input")
@@ -115,7 +115,7 @@ def _assign(settings: dict[str, Any], assignment: str) -> tuple[list[str], Any]:
 
 def parse_features(texts: Sequence[str]) -> dict[str, Any]:
     """Parse `texts` of `--feature`, like `COLUMN=LOW:HIGH` or `COLUMN=A|B|C`. Returns the setting `schema.features`."""
-    features: dict[str, Any] = {}
+    features: dict[str, object] = {}
     for text in texts:
         column, equals, declared = text.partition("=")
         if not (column and equals and declared):

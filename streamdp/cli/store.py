@@ -7,7 +7,7 @@ import math
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -299,5 +299,5 @@ def _is_saved(what: str) -> bool:
         return file.read(1) == b"{"
 
 
-def _print_json(value: Any) -> None:
+def _print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))

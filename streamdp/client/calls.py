@@ -105,7 +105,7 @@ class Client(AbstractContextManager["Client"]):
         if trouble:
             raise ServiceError(f"the service does not answer ({trouble})")
 
-    def _json(self, method: str, job: str, path: str, body: Any = None, key: str | None = None) -> dict[str, Any]:
+    def _json(self, method: str, job: str, path: str, body: object = None, key: str | None = None) -> dict[str, Any]:
         headers = {} if key is None else {"Idempotency-Key": key}
         content = None
         if body is not None:
@@ -120,7 +120,7 @@ class Client(AbstractContextManager["Client"]):
             except httpx.HTTPError as error:
                 trouble = type(error).__name__
             if response is not None and response.is_success:
-                found: dict[str, Any] = orjson.loads(response.content)
+                found: dict[str, object] = orjson.loads(response.content)
                 return found
             if left <= 0 or (response is not None and response.status_code not in _TRANSIENT):
                 raise _error(response, trouble)
@@ -128,7 +128,7 @@ class Client(AbstractContextManager["Client"]):
             left, pause = left - pause, min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _dumped(body: Any) -> bytes:
+def _dumped(body: object) -> bytes:
     """JSON text of plain values and of scalars and arrays of numpy. The error shows no value."""
     try:
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -86,8 +86,8 @@ class Device(contextlib.AbstractContextManager["Device"]):
 
     def report(
         self,
-        x: Mapping[str, Any],
-        y: Any,
+        x: Mapping[str, object],
+        y: object,
         *,
         id: str | None = None,
         subject: str | int | None = None,

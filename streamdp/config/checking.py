@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from streamdp.config.file import STANDARD_INPUT, FileSourceConfig
 from streamdp.config.job import JobConfig
@@ -49,7 +48,7 @@ def empty_places(path: str) -> list[str]:
     return out
 
 
-def _empty(schema: Any, model: Any) -> list[tuple[str, ...]]:
+def _empty(schema: object, model: object) -> list[tuple[str, ...]]:
     """The settings that a draft leaves empty and that a job needs."""
     out: list[tuple[str, ...]] = []
     if isinstance(schema, dict):

@@ -322,7 +322,7 @@ class Definition(Settings):
             given["domain"] = model.domain.build()
         if self.schema_.target.classes is not None:
             given["classes"] = list(self.schema_.target.classes)
-        features: Any = list(self.build_schema().feature_names)
+        features: object = list(self.build_schema().feature_names)
         target = self.schema_.target
         if model.kind.learns.scales_columns:
             features = self.schema_.declared()
@@ -339,7 +339,9 @@ class Definition(Settings):
         say_nothing(estimator, "hints")  # the command says it, as of its budget, and devices and Spark have reasons
         return estimator
 
-    def _side_statistics(self, declared: Mapping[str, Mapping[str, Any]]) -> tuple[estimators.Statistics, float, Any]:
+    def _side_statistics(
+        self, declared: Mapping[str, Mapping[str, object]]
+    ) -> tuple[estimators.Statistics, float, Any]:
         """What `Estimator.add_statistics` takes; the target may be one of the columns of the statistics."""
         features, target = self.schema_.declared(), self.schema_.target
         columns = None

@@ -61,7 +61,7 @@ def _known(name: str) -> FileType | None:
     return next((kind for kind, endings in _ENDINGS.items() if name.endswith(endings) and not hidden), None)
 
 
-def tab(value: Any) -> Any:
+def tab(value: object) -> Any:
     r"""Convert the two characters `\t` to a tab, because they are easier to type in a shell.
 
     Any other `value` is returned unchanged.
@@ -69,7 +69,7 @@ def tab(value: Any) -> Any:
     return "\t" if value == r"\t" else value
 
 
-def _names(value: Any) -> Any:
+def _names(value: object) -> Any:
     """Check both forms of a path here, for one error and not two."""
     listed = value if isinstance(value, list) else [value]
     if not listed or not all(isinstance(name, str) and name for name in listed):

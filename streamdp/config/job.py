@@ -136,7 +136,7 @@ class JobConfig(Definition):
 
     @model_validator(mode="before")
     @classmethod
-    def _completed(cls, value: Any) -> Any:
+    def _completed(cls, value: object) -> Any:
         """What follows from the source: the estimator, and for requests, which wait for their commit, its interval."""
         if isinstance(value, Mapping):
             value = completed(value)
@@ -287,7 +287,7 @@ class JobConfig(Definition):
     def located(self, folder: Path) -> JobConfig:
         """Return a copy with absolute paths: relative ones start from `folder`."""
 
-        def at(path: Any) -> Any:
+        def at(path: object) -> Any:
             if isinstance(path, list):
                 return [at(each) for each in path]
             if isinstance(path, dict):
@@ -321,7 +321,7 @@ def check_no_store(path: str) -> None:
         raise ConfigError(f"{path} is a store, which a run makes: give the job that it is of, such as job.yaml")
 
 
-def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequence[str], Any]] = ()) -> JobConfig:
+def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequence[str], object]] = ()) -> JobConfig:
     """Read a `job.yaml`.
 
     Relative paths in it are relative to its folder. `assignments` replace settings of the file at `path`: their keys
@@ -355,7 +355,7 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
     return config
 
 
-def assign(settings: dict[str, Any], keys: Sequence[str], value: Any) -> bool:
+def assign(settings: dict[str, Any], keys: Sequence[str], value: object) -> bool:
     """Set the `value` under nested `keys` of `settings`, as `--set` does. Returns whether it had one."""
     inner = settings
     for depth, key in enumerate(keys[:-1], 1):
@@ -369,7 +369,7 @@ def assign(settings: dict[str, Any], keys: Sequence[str], value: Any) -> bool:
     return had
 
 
-def make_config(settings: Mapping[str, Any]) -> JobConfig:
+def make_config(settings: Mapping[str, object]) -> JobConfig:
     """Make a job configuration from nested `settings`, with the keys of a `job.yaml`. Relative paths stay relative.
 
     Raises `ConfigError`; the message names the key and shows no value.

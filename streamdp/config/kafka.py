@@ -135,12 +135,12 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
 
     @field_validator("schema_registry", mode="before")
     @classmethod
-    def _url_or_more(cls, value: Any) -> Any:
+    def _url_or_more(cls, value: object) -> Any:
         return {"url": value} if isinstance(value, str) else value
 
     @field_validator("schemas", "schema_registry", "avro_schema")
     @classmethod
-    def _with_avro(cls, value: Any, info: ValidationInfo) -> Any:
+    def _with_avro(cls, value: object, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("format") == "json":
             raise ValueError("needs format: avro")
         if info.field_name == "schema_registry" and value is not None and info.data.get("schemas") is not None:

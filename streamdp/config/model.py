@@ -165,7 +165,7 @@ class ValidationConfig(Settings):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def build_loss(choice: str | Mapping[str, Any]) -> Loss:
+def build_loss(choice: str | Mapping[str, object]) -> Loss:
     """Build a loss. `choice` is its name, or a mapping with `name` and the parameters of the loss.
 
     Raises `ConfigError` for an unknown name or parameter; the message lists the known ones.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def planned(
     error = plan_error(loss, columns, budget, records, mechanism)
     loss, budget = loss_for(loss), parse_budget(budget)
     d = loss.size(columns + 1)
-    made: Any = mechanism_for(mechanism, budget)
+    made: object = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
     power = 2.0 if loss.several else 1.5  # of two classes the first records are asked for their class
     found, enough = outlook(records, EACH * d * _rare(shares) ** power / float(rows[0, samplers.INFORMATION]))

@@ -115,7 +115,7 @@ SINKS: dict[str, Any] = {"postgresql": TableConfig, "kafka": TopicConfig, "webho
 SINKS |= {found.name: found.load() for found in entry_points(group="streamdp.sinks")}
 
 
-def _of_url(value: Any) -> Any:
+def _of_url(value: object) -> Any:
     """The settings of a sink that is written as a URL: that of a webhook, or of a database with the table."""
     if not isinstance(value, str) or "://" not in value:
         return value
@@ -128,7 +128,7 @@ def _of_url(value: Any) -> Any:
     return {"type": "postgresql", "url": parts._replace(query="&".join(kept)).geturl(), "table": table[-1]}
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> Any:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
 
 
-def _label(item: Any) -> Any:
+def _label(item: object) -> Any:
     """The text that a CSV file holds for a label that YAML reads as a boolean or an integer."""
     return str(item) if isinstance(item, bool | int) else item
 
 
-def _category(item: Any) -> Any:
+def _category(item: object) -> Any:
     """The text of a truth value; other categories that YAML does not read as text need quotes."""
     return str(item).lower() if isinstance(item, bool) else item
 
@@ -198,7 +198,7 @@ class SchemaConfig(Settings):
 
     @field_validator("subject", mode="before", json_schema_input_type=str | SubjectConfig | None)
     @classmethod
-    def _column_or_type(cls, value: Any) -> Any:
+    def _column_or_type(cls, value: object) -> Any:
         if not isinstance(value, str | dict | SubjectConfig | None):
             raise ValueError("expected the name of a column, or a mapping with column and type")
         return {"column": value} if isinstance(value, str) else value
@@ -209,12 +209,12 @@ class SchemaConfig(Settings):
         return value.column if value is not None and value.type == "text" else value
 
     @field_serializer("features")
-    def _plain_features(self, value: Any) -> dict[str, Any]:
+    def _plain_features(self, value: object) -> dict[str, Any]:
         return self.declared()
 
     @field_validator("features", mode="before")
     @classmethod
-    def _bounds_or_categories(cls, value: Any) -> Any:
+    def _bounds_or_categories(cls, value: object) -> Any:
         """Check both alternatives here: pydantic would report one error for each branch of the union."""
         if not isinstance(value, dict):
             return value

@@ -114,9 +114,9 @@ def by_type(kinds: Mapping[str, Any], usual: str) -> Any:
         found = kinds.get("file" if isinstance(value, str) else str(type_of(value, usual)))
         return None if found is None else str(found.__name__)
 
-    tagged: list[Any] = [Annotated[kind, Tag(kind.__name__)] for kind in dict.fromkeys(kinds.values())]
+    tagged: list[object] = [Annotated[kind, Tag(kind.__name__)] for kind in dict.fromkeys(kinds.values())]
     said = ", ".join(repr(name) for name in kinds if " " not in name)
-    chosen: Any = reduce(or_, tagged)
+    chosen: object = reduce(or_, tagged)
     return Annotated[chosen, Discriminator(tag, custom_error_type="type", custom_error_message=said)]
 
 
@@ -148,7 +148,7 @@ class SourceOptions(Settings):
         return {name: secret(f"source.options.{name}", value) for name, value in self.options.items()}
 
 
-def secret(name: str, value: Any) -> Any:
+def secret(name: str, value: object) -> Any:
     """The `value` of a setting, read from the environment or a file if it says so.
 
     Raises `ConfigError`, with the `name` of the setting, if it cannot be read.

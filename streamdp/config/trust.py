@@ -38,7 +38,7 @@ WHOLE_FILE = 2**20
 """A window of a file ends with the file, or after so many records."""
 
 
-def usual_trust(settings: Mapping[str, Any]) -> Trust:
+def usual_trust(settings: Mapping[str, object]) -> Trust:
     """Return who sees the raw records of a job, by its settings, if the job does not say so.
 
     An operator holds a file or a table anyway; but records that answer, or are in statistics, beside being learned are
@@ -61,7 +61,7 @@ def usual_trust(settings: Mapping[str, Any]) -> Trust:
     return trust
 
 
-def _has_newton(loss: Any) -> bool:
+def _has_newton(loss: object) -> bool:
     """Whether a loss, as a job names it, has a bounded curvature; None is the default one."""
     name, clip = (loss.get("name"), loss.get("clip")) if isinstance(loss, Mapping) else (loss, None)
     return name in (None, "huber", "squared", "logistic", "softmax") and clip is None
@@ -78,7 +78,7 @@ def usual_delta(records: int | None) -> float:
     return float(f"1e-{max(6, math.ceil(math.log10(records)) + 1)}")
 
 
-def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
+def completed(settings: Mapping[str, object]) -> dict[str, Any]:
     """Return the settings of a job with the estimator, delta and window that its trust model implies.
 
     What is given stays, and settings that are malformed are left to the validation that follows.
@@ -124,7 +124,7 @@ def _with_statistics(job: dict[str, Any], model: dict[str, Any]) -> dict[str, An
     return job
 
 
-def _mapping(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _mapping(settings: Mapping[str, object], key: str) -> Mapping[str, Any]:
     found = settings.get(key)
     return found if isinstance(found, Mapping) else {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from datetime import date, time
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ class Faults:
             raise SchemaError(f"column {column!r}: {reason.replace('_', ' ')}")
 
 
-def text_of(value: Any) -> str | None:
+def text_of(value: object) -> str | None:
     """Return a scalar value, of JSON or numpy, or a date or time, as the text that CSV would have; None for None.
 
     Raises `TypeError` for a nested value.
@@ -59,7 +58,7 @@ def text_of(value: Any) -> str | None:
     raise TypeError(f"no text for a {type(value).__name__}")
 
 
-def text_series(name: str, value: Any) -> pl.Series:
+def text_series(name: str, value: object) -> pl.Series:
     """Return a scalar value as a column, with a name, of one text, as `text_of` writes it.
 
     Raises `SchemaError` for a nested value.

@@ -61,7 +61,7 @@ def declared_bounds(name: str, bounds: Iterable[float]) -> Bounds:
     return low, high
 
 
-def decimal_places(name: str, places: Any) -> int:
+def decimal_places(name: str, places: object) -> int:
     """Return how many decimal places numbers in base64 have.
 
     Raises `SchemaError`, with the name, unless `places` is a whole number from 0 to 76.
@@ -177,7 +177,7 @@ def without_blanks(column: pl.Series, blanks: frozenset[str]) -> pl.Series:
     return column.set(column.str.strip_chars().is_in(list(blanks)).fill_null(False), None)
 
 
-def declaration(name: str, declared: Any) -> Declaration:
+def declaration(name: str, declared: object) -> Declaration:
     """Read the declaration of the feature `name`.
 
     `declared` is bounds (low, high), a list of categories, or a mapping with one of `bounds`, `categories`, `bins`,
@@ -194,7 +194,7 @@ def declaration(name: str, declared: Any) -> Declaration:
     return _mapped(name, {"bounds": values})
 
 
-def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
+def _mapped(name: str, declared: Mapping[str, object]) -> Declaration:
     if unknown := sorted(declared.keys() - _KEYS):
         raise SchemaError(f"{name!r}: expected {', '.join(sorted(_KEYS))}, and no {unknown[0]}")
     kinds = [key for key in _KINDS if key in declared]
@@ -216,14 +216,14 @@ def _mapped(name: str, declared: Mapping[str, Any]) -> Declaration:
     return read(name, declared, gap, shared)
 
 
-def _check_part(name: str, declared: Mapping[str, Any], part: Any) -> None:
+def _check_part(name: str, declared: Mapping[str, object], part: object) -> None:
     if part is not None and part not in PARTS:
         raise SchemaError(f"{name!r}: expected part to be one of {', '.join(PARTS)}")
     if "format" in declared and part is None:
         raise SchemaError(f"{name!r}: format is for dates; say which part of them is the value")
 
 
-def _hashed(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
+def _hashed(name: str, declared: Mapping[str, object], gap: str, shared: dict[str, Any]) -> Declaration:
     if any(key in declared for key in ("typical", "decimal", "other", "part")) or gap != "drop":
         raise SchemaError(f"{name!r}: a text that is hashed or open has no typical, decimal, missing, other and part")
     if "text" in declared:
@@ -282,7 +282,7 @@ def _category(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str
     return Declaration(values=values, codes=codes, pieces=pieces, baseline=baseline, fill=fill, **shared)
 
 
-def _per(name: str, given: Any) -> bool | tuple[str, ...]:
+def _per(name: str, given: object) -> bool | tuple[str, ...]:
     """The features of which each category has its own effects."""
     if isinstance(given, bool):
         return given

@@ -11,7 +11,7 @@ import numpy as np
 from streamdp.errors import ConfigError, SchemaError
 
 
-def is_numeric(values: Any) -> bool:
+def is_numeric(values: object) -> bool:
     """Return whether values may hold real numbers: no times, no complex numbers and nothing masked.
 
     numpy makes floats of these, too: counts of nanoseconds, real parts, and what is under the mask.
@@ -19,7 +19,7 @@ def is_numeric(values: Any) -> bool:
     return getattr(getattr(values, "dtype", None), "kind", "f") not in "cmM" and not np.ma.is_masked(values)
 
 
-def floats(what: str, values: Any) -> np.ndarray:
+def floats(what: str, values: object) -> np.ndarray:
     """Return numbers, `values` in the form of an array, as floats, contiguous in memory; a new one only if it must be.
 
     Raises `SchemaError`, which says `what` they are, for anything else.
@@ -44,7 +44,7 @@ def number(what: str, value: Any) -> float:
     raise SchemaError(f"{what}: expected {reason}")
 
 
-def finite_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> np.ndarray:
+def finite_array(state: Mapping[str, object], name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return the entry `name` of a state as a new array of floats.
 
     Raises `KeyError` if there is no such entry, `ConfigError` unless it has this shape and finite numbers.

@@ -65,25 +65,25 @@ MOST_RECORDS = 10**18
 """The largest count of records: far beyond any stream, and exact in 64 bits."""
 
 
-def check_poll(max_records: Any, timeout_s: Any) -> None:
+def check_poll(max_records: object, timeout_s: Any) -> None:
     """Raise `ConfigError` unless `max_records` is a whole number, and `timeout_s` a number of seconds."""
     check_whole("max_records", max_records, 0, MOST_RECORDS)
     if not (is_number(timeout_s) and timeout_s < threading.TIMEOUT_MAX):
         raise ConfigError(f"timeout_s: expected a number of seconds, got {timeout_s!r}")
 
 
-def check_record(x: Any) -> Mapping[Any, Any]:
+def check_record(x: object) -> Mapping[Any, Any]:
     """Return a record, `x`: values by name. Raises `SchemaError` for anything else."""
     if not isinstance(x, Mapping):
         raise SchemaError(f"record: expected a mapping of values by name, got {type(x).__name__}")
     return x
 
 
-def lookup(record: Mapping[str, Any], column: str) -> Any:
+def lookup(record: Mapping[str, object], column: str) -> Any:
     """Return the value of a record under a column: a key, or a path of keys with dots. None if it has none."""
     if column in record or "." not in column:
         return record.get(column)
-    value: Any = record
+    value: object = record
     for key in column.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
@@ -288,7 +288,7 @@ class ShardedSource(Protocol):
     def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
         """Return at most `max_records` next raw records by shard; none if none came in `timeout_s` seconds."""
 
-    def decode(self, shard: Shard, raw: Sequence[Any]) -> Batch:
+    def decode(self, shard: Shard, raw: Sequence[object]) -> Batch:
         """Return the records and dead letters of `raw`, which `poll` returned for a `shard`; also in another thread."""
 
     def advance(self, shard: Shard, position: Position) -> Position:

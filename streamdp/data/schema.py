@@ -82,7 +82,7 @@ class Schema:
 
     def __init__(
         self,
-        features: Mapping[str, Any],
+        features: Mapping[str, object],
         target: str = "",
         *,
         target_bounds: Bounds | None = None,
@@ -234,7 +234,7 @@ class Schema:
         faults.refuse()
         return X
 
-    def encode_raw(self, raw: Mapping[str, Any]) -> list[float]:
+    def encode_raw(self, raw: Mapping[str, object]) -> list[float]:
         """Return the p encoded features of one record, of text or JSON values by column, possibly nested.
 
         Columns that `raw` lacks are None, and NaN is missing. Raises `SchemaError` that names the column if a value
@@ -248,7 +248,7 @@ class Schema:
         row: list[float] = self.encode_features(frame)[0].tolist()
         return row
 
-    def encode_one(self, raw: Mapping[str, Any]) -> tuple[dict[str, float], float | None]:
+    def encode_one(self, raw: Mapping[str, object]) -> tuple[dict[str, float], float | None]:
         """Return the encoded features of one record by name, and its target, or None if it has no target.
 
         `raw` is as for `encode_raw`, and the errors are the same.

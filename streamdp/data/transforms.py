@@ -68,7 +68,7 @@ class Piece(NamedTuple):
         return middle, abs(high - low) / 2
 
 
-def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str, Any]) -> tuple[Piece, ...]:
+def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str, object]) -> tuple[Piece, ...]:
     """Return the pieces of the number `name` with `bounds`, and with the `transform` or `knots` that are `declared`."""
     transform, knots = declared.get("transform"), declared.get("knots")
     if transform is not None and knots is not None:
@@ -84,7 +84,7 @@ def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str,
     return (piece._replace(origin=(low + high) / 2, unit=(high - low) / 2),)
 
 
-def curve_of(name: str, transform: Any, bounds: tuple[float, float]) -> tuple[Any, ...]:
+def curve_of(name: str, transform: object, bounds: tuple[float, float]) -> tuple[Any, ...]:
     """Return a declared `transform` of `name` as kind and constant. Raises `SchemaError` if `bounds` do not fit."""
     given = {transform: None} if isinstance(transform, str) else transform
     if not isinstance(given, Mapping) or len(given) != 1 or (kind := next(iter(given))) not in CURVES:
@@ -113,13 +113,13 @@ def _hinges(name: str, bounds: tuple[float, float], knots: tuple[float, ...]) ->
     return tuple(Piece(shown, "linear", (at, high), (at + high) / 2, (high - at) / 2, True) for shown, at in above)
 
 
-def bin_pieces(name: str, edges: Any) -> tuple[Piece, ...]:
+def bin_pieces(name: str, edges: object) -> tuple[Piece, ...]:
     """Return the pieces of the number `name` in bins with these `edges`: below the first one is the baseline."""
     places = (*_increasing(name, "bins", edges), math.inf)
     return tuple(Piece(f"{name}=[{_shown(a)},{_shown(b)})", "bin", (a, b)) for a, b in pairwise(places))
 
 
-def cyclic_pieces(name: str, cyclic: Any) -> tuple[Piece, ...]:
+def cyclic_pieces(name: str, cyclic: object) -> tuple[Piece, ...]:
     """Return the pieces of the number `name` on a circle: `cyclic` is its period, or a part of a date."""
     period = PERIODS[cyclic] if isinstance(cyclic, str) and cyclic in PERIODS else _finite(name, "cyclic", cyclic)
     if not 1e-60 <= period <= 1e60:
@@ -127,21 +127,21 @@ def cyclic_pieces(name: str, cyclic: Any) -> tuple[Piece, ...]:
     return tuple(Piece(f"{kind}({name})", kind, (float(period),), numeric=True) for kind in ("sin", "cos"))
 
 
-def bucket_pieces(name: str, count: Any) -> tuple[Piece, ...]:
+def bucket_pieces(name: str, count: object) -> tuple[Piece, ...]:
     """Return the pieces of the text `name`, hashed to `count` buckets, of which the first is the baseline."""
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_COLUMNS:
         raise SchemaError(f"{name!r}: expected the number of buckets, from 2 to {MOST_COLUMNS}, as hash")
     return tuple(Piece(f"{name}#{k}", "bucket", (k, count)) for k in range(1, count))
 
 
-def byte_pieces(name: str, length: Any) -> tuple[Piece, ...]:
+def byte_pieces(name: str, length: object) -> tuple[Piece, ...]:
     """Return the pieces of the first `length` bytes of the text `name`."""
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MOST_BYTES:
         raise SchemaError(f"{name!r}: expected the number of bytes, from 1 to {MOST_BYTES}, as text")
     return tuple(Piece(f"{name}[{k}]", "byte", (k, length), 127.5, 127.5) for k in range(length))
 
 
-def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequence[Piece]]]) -> list[Piece]:
+def product_pieces(name: str, factors: object, pieces: Mapping[str, tuple[int, Sequence[Piece]]]) -> list[Piece]:
     """Return the pieces of the product `name` of the features `factors`, one for each combination of their columns.
 
     `pieces` has the first column and the pieces of each feature that may be a factor.
@@ -170,7 +170,7 @@ def product_pieces(name: str, factors: Any, pieces: Mapping[str, tuple[int, Sequ
     ]
 
 
-def _increasing(name: str, what: str, given: Any) -> tuple[float, ...]:
+def _increasing(name: str, what: str, given: object) -> tuple[float, ...]:
     listed = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
     numbers = tuple(_finite(name, what, item) for item in listed)
     if not numbers or not all(a < b for a, b in pairwise(numbers)):
@@ -178,7 +178,7 @@ def _increasing(name: str, what: str, given: Any) -> tuple[float, ...]:
     return numbers
 
 
-def _finite(name: str, what: str, given: Any) -> float:
+def _finite(name: str, what: str, given: object) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         raise SchemaError(f"{name!r}: expected a finite number for {what}")
     return float(given)

@@ -6,8 +6,6 @@ For each document that passes and each admissible record, a finite report comes,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streamdp.errors import ConfigError
@@ -41,7 +39,7 @@ def check_half(what: str, middle: float, half: float) -> None:
         raise ConfigError(f"{what}: expected bounds within {MOST:g}, at a distance of at least {2 * LEAST:g}")
 
 
-def check_units(what: str, centre: Any, scale: Any, middle: float = 0.0, half: float = 1.0) -> None:
+def check_units(what: str, centre: object, scale: object, middle: float = 0.0, half: float = 1.0) -> None:
     """Raise `ConfigError` if `what` has units that are too far from its bounds, too fine or too coarse.
 
     `centre`, `scale`: numbers, or arrays of one shape. `middle`, `half`: as for `check_half`.

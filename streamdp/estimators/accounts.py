@@ -96,7 +96,7 @@ class Account:
         return history.people(ledger.cap, " over all of them", spends)
 
 
-def account(model: Any) -> Account:
+def account(model: object) -> Account:
     """Return the account of a model: all private estimators in it, and what they spend together.
 
     Each private estimator says what it alone has spent. Where several learn the same records, as in River's ensembles,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from streamdp import estimators
 from streamdp.errors import ConfigError, suggestion
@@ -41,7 +41,7 @@ def chosen(trust: Trust, *, classes: bool) -> str:
     return _FAMILIES[trust][0] + ("Classifier" if classes else "Regressor")
 
 
-def Regressor(trust: Trust, **parameters: Any) -> Estimator:  # noqa: N802 - it makes what its name says
+def Regressor(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 - it makes what its name says
     """Return an estimator of a number. Its class follows from who may see raw records.
 
     Parameters
@@ -63,7 +63,7 @@ def Regressor(trust: Trust, **parameters: Any) -> Estimator:  # noqa: N802 - it 
     return found
 
 
-def Classifier(trust: Trust, **parameters: Any) -> Estimator:  # noqa: N802 - it makes what its name says
+def Classifier(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 - it makes what its name says
     """Return an estimator of classes. Its class follows from who may see raw records.
 
     Parameters

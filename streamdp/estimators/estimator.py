@@ -92,7 +92,7 @@ _NOT_FINITE = (
 AnyLearner = TypeVar("AnyLearner", bound=Learner)
 
 
-def of_learner(kind: Any, name: str) -> Any:
+def of_learner(kind: object, name: str) -> Any:
     """A public attribute of estimators that is the `name` of their learner, a `kind`, with its documentation."""
     return property(lambda self: getattr(self.learner, name), doc=getattr(kind, name).__doc__)
 
@@ -123,7 +123,7 @@ class Estimator(river_base.Estimator, Parameters):
     _index: dict[Any, float] | None = None
     """The encoded targets of the classes; None for numbers."""
 
-    def __new__(cls, *args: Any, **given: Any) -> Self:
+    def __new__(cls, *args: object, **given: object) -> Self:
         """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
         check_parameters(cls, given)
         made = super().__new__(cls)
@@ -217,7 +217,7 @@ class Estimator(river_base.Estimator, Parameters):
         """The source of the noise; what a learner keeps that is noisy from the first record on has no words in it."""
         return fresh_words(self.seed) if self.learns.noisy_from_first else entropy(self.seed)
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: object) -> Learner:
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
         raise NotImplementedError
 
@@ -298,7 +298,7 @@ class Estimator(river_base.Estimator, Parameters):
         """The features as a device takes them: raw if the schema is declared."""
         return self.features if isinstance(self.features, Mapping) else self._names
 
-    def _declare(self, declared: Sequence[Any] | Mapping[Any, Any]) -> Features:
+    def _declare(self, declared: Sequence[object] | Mapping[Any, object]) -> Features:
         self._features = features = features_of(declared, type(self).__name__, self._index, self._coded)
         try:
             self.learner.begin(features.columns)
@@ -315,13 +315,13 @@ class Estimator(river_base.Estimator, Parameters):
             raise
         return features
 
-    def _adopt(self, names: Iterable[Any]) -> Features:
+    def _adopt(self, names: Iterable[object]) -> Features:
         """Take the names of the first record as the public schema, sorted."""
         message = "no features were declared: the names of the first record are taken as public schema"
         warnings.warn(f"{type(self).__name__}: {message}", SchemaWarning, stacklevel=3)
         return self._declare(sorted(names, key=str))
 
-    def _matrix(self, X: Any) -> np.ndarray:
+    def _matrix(self, X: object) -> np.ndarray:
         """An array (n, p) of numbers, whose columns are the features if none were declared."""
         rows = floats("X", X)
         if rows.ndim != 2:
@@ -330,19 +330,19 @@ class Estimator(river_base.Estimator, Parameters):
             self._declare([f"x{j}" for j in range(rows.shape[1])])
         return rows
 
-    def _raw_rows(self, X: Any) -> np.ndarray:
+    def _raw_rows(self, X: object) -> np.ndarray:
         """The encoded columns of an array X of raw numbers."""
         rows = self._matrix(X)
         return self._need_features("X").array(rows)
 
-    def _encoded_rows(self, X: Any) -> np.ndarray:
+    def _encoded_rows(self, X: object) -> np.ndarray:
         """An array X of encoded columns."""
         rows = self._matrix(X)
         if rows.shape[1] != len(self._names):
             raise SchemaError(f"X: expected {len(self._names)} columns, got {rows.shape[1]}")
         return rows
 
-    def _finite_rows(self, X: Any) -> np.ndarray:
+    def _finite_rows(self, X: object) -> np.ndarray:
         rows = self._encoded_rows(X)
         if not np.isfinite(rows).all():
             raise SchemaError(f"X: {_NOT_FINITE}")
@@ -352,8 +352,8 @@ class Estimator(river_base.Estimator, Parameters):
 
     def learn_one(
         self,
-        x: Mapping[Any, Any],
-        y: Any,
+        x: Mapping[Any, object],
+        y: object,
         *,
         budget: Budget | str | None = None,
         subject: Subject | None = None,
@@ -391,7 +391,9 @@ class Estimator(river_base.Estimator, Parameters):
                 if subject is None:
                     self._first.note(self, x, y)
 
-    def _learn_record(self, x: Mapping[Any, Any], y: Any, budget: Budget | str | None, subject: Subject | None) -> None:
+    def _learn_record(
+        self, x: Mapping[Any, object], y: object, budget: Budget | str | None, subject: Subject | None
+    ) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
         admission = self._admission
         if subject is None and admission.ledger is not None:
@@ -450,7 +452,7 @@ class Estimator(river_base.Estimator, Parameters):
             fast.watch(watched)
             learner.fast = fast
 
-    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: Any, *, w: Any = WEIGHT) -> None:
+    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: object, *, w: object = WEIGHT) -> None:
         """Learn the rows of a frame in order: the same result as `learn_one` in a loop, with the same noise.
 
         Parameters
@@ -673,10 +675,10 @@ class Estimator(river_base.Estimator, Parameters):
         self.learner.estimate(SideStatistics(statistics.learner, share, coding, target, model))
         self._spend(whole)
 
-    def _encode_target(self, y: Any) -> float:
+    def _encode_target(self, y: object) -> float:
         raise NotImplementedError
 
-    def _encode_targets(self, y: Any) -> np.ndarray:
+    def _encode_targets(self, y: object) -> np.ndarray:
         if not isinstance(y, Iterable):
             raise SchemaError(f"y: expected the targets of the rows, got {type(y).__name__}")
         return np.array([self._encode_target(v) for v in y], dtype=float)
@@ -1052,7 +1054,7 @@ class Estimator(river_base.Estimator, Parameters):
 
         return page(self)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Take over a state; an open batch, window or user is discarded.
 
         An estimator without features takes those of the state. A state that was learned without privacy stays so:
@@ -1158,7 +1160,7 @@ class Estimator(river_base.Estimator, Parameters):
         weights = [learner.weight for learner in learners]
 
         def average(arrays: Sequence[np.ndarray]) -> np.ndarray:
-            total: Any = sum(weights)
+            total: object = sum(weights)
             found: np.ndarray = sum(array * (weight / total) for array, weight in zip(arrays, weights, strict=True))
             return found
 

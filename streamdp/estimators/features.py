@@ -80,7 +80,7 @@ class Features:
         """The declared constants of the columns, beside their names. They are the same on every machine."""
         return []
 
-    def row_of(self, x: Mapping[Any, Any]) -> np.ndarray:
+    def row_of(self, x: Mapping[Any, object]) -> np.ndarray:
         """Return x as a new (1, p) array. The buffer is not used, so this needs no lock."""
         row = np.zeros(len(self.names) + 1)
         self.pack(x, 0.0, row)
@@ -118,11 +118,11 @@ class Features:
             raise SchemaError(f"X: expected {len(self.names)} columns, got {X.shape[1]}")
         return X
 
-    def _warn_of_more(self, x: Mapping[Any, Any], declared: Collection[Any]) -> None:
+    def _warn_of_more(self, x: Mapping[Any, object], declared: Collection[object]) -> None:
         if len(x) > len(declared):
             self._warn("unknown", "a record has features that were not declared; they are ignored", 5)
 
-    def _warn_missing(self, names: Iterable[Any]) -> None:
+    def _warn_missing(self, names: Iterable[object]) -> None:
         name = next(iter(names))
         self._warn("missing", f"a record lacks the declared feature {name!r}; missing features count as 0", 5)
 
@@ -197,7 +197,7 @@ class SchemaFeatures(Features):
     def constants(self) -> list[Any]:
         return [f"{piece.kind} {list(piece.at)}" for piece in self._schema.pieces]
 
-    def frame(self, X: Any) -> np.ndarray:
+    def frame(self, X: object) -> np.ndarray:
         """See `Features.frame`; values of X are raw.
 
         Raises `SchemaError` that names the feature if a column is missing or a value does not fit.
@@ -255,7 +255,7 @@ class SchemaFeatures(Features):
         return True
 
 
-def _series(column: Any) -> Any:
+def _series(column: object) -> Any:
     """A column of a frame or an array as a series of polars, which copies no numbers and no text of polars."""
     if isinstance(column, pl.Series):
         return column
@@ -264,7 +264,7 @@ def _series(column: Any) -> Any:
 
 
 def _listed(column: Any) -> list[Any]:
-    values: list[Any] = column.to_list() if hasattr(column, "to_list") else column.tolist()
+    values: list[object] = column.to_list() if hasattr(column, "to_list") else column.tolist()
     return values
 
 
@@ -276,7 +276,7 @@ def _numbers(column: Any) -> Any:
     return pl.Series([None if _is_missing(value) else float(value) for value in _listed(column)], dtype=pl.Float64)
 
 
-def _texts(column: Any) -> Any:
+def _texts(column: object) -> Any:
     """Values as the text that a CSV file would have; null for None, NaN and other missing values."""
     from streamdp.data.columns import text_of
 
@@ -285,11 +285,11 @@ def _texts(column: Any) -> Any:
     return pl.Series([text_of(None if _is_missing(v) else v) for v in _listed(column)], dtype=pl.String)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return value is None or (type(value) is not str and repr(value) in ("nan", "np.float64(nan)", "NaT", "<NA>"))
 
 
-def _read(name: Any, declared: Declaration, value: Any) -> list[float]:
+def _read(name: object, declared: Declaration, value: object) -> list[float]:
     """The raw values of a feature: a number, the code of its category or bucket, or the bytes of its text."""
     if declared.is_number:
         return [_number(name, value)]
@@ -306,7 +306,7 @@ def _read(name: Any, declared: Declaration, value: Any) -> list[float]:
     raise SchemaError(f"feature {name!r}: expected text, got half of a surrogate pair")
 
 
-def _text(name: Any, value: Any) -> str:
+def _text(name: object, value: object) -> str:
     """A category as the text that a CSV file would have."""
     from streamdp.data.columns import text_of
 
@@ -316,7 +316,7 @@ def _text(name: Any, value: Any) -> str:
 
 
 def features_of(
-    declared: Sequence[Any] | Mapping[Any, Any],
+    declared: Sequence[object] | Mapping[Any, object],
     owner: str,
     classes: Mapping[Any, float] | None = None,
     coded: bool = False,
@@ -333,7 +333,7 @@ def features_of(
     return Features(list(declared), owner, classes)
 
 
-def _number(name: Any, value: Any) -> float:
+def _number(name: object, value: object) -> float:
     if value is None:
         raise SchemaError(f"feature {name!r}: missing")
     found = number(f"feature {name!r}", value)
@@ -342,7 +342,7 @@ def _number(name: Any, value: Any) -> float:
     return found
 
 
-def _finite(name: Any, value: Any) -> float:
+def _finite(name: object, value: object) -> float:
     if isinstance(value, float | np.floating) and math.isfinite(value):
         return float(value)
     if value is None or isinstance(value, str | bytes):  # text is a number in raw records only

@@ -19,7 +19,7 @@ def as_frame(X: Any) -> Any:
     return X.collect() if type(X).__name__ == "LazyFrame" else X
 
 
-def array_of(y: Any) -> Any:
+def array_of(y: object) -> Any:
     """A series of numbers or truth values without gaps as an array; any other y as it is."""
     if str(getattr(y, "dtype", "")).lower().startswith(("float", "int", "uint", "bool")):
         found = np.asarray(y)
@@ -28,7 +28,7 @@ def array_of(y: Any) -> Any:
     return y
 
 
-def names_of(X: Any) -> list[Any] | None:
+def names_of(X: object) -> list[Any] | None:
     """The names of the columns of a frame; None for an array. Raises `SchemaError` for any other X."""
     if not (hasattr(X, "__len__") and getattr(X, "ndim", None) != 0):
         raise SchemaError(f"X: expected a frame or an array, got {type(X).__name__}")

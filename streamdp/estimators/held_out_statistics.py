@@ -48,7 +48,7 @@ class HeldOutStatistics:
     """
 
     def __init__(
-        self, declared: Mapping[str, Any], task: Task, budget: Budget, bounded: bool, learns: type[Learner]
+        self, declared: Mapping[str, object], task: Task, budget: Budget, bounded: bool, learns: type[Learner]
     ) -> None:
         self._plan, self._task, self._learns = plan_of(declared), task, learns
         self.spend, self.learned, self._budget = self._plan.total(budget), budget, budget

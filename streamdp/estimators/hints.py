@@ -62,7 +62,7 @@ def check_parameters(kind: type, given: dict[str, Any]) -> None:
         raise ConfigError(f"{kind.__name__} has no parameter {name!r}{hint}")
 
 
-def check_weight(w: Any) -> None:
+def check_weight(w: object) -> None:
     """Raise `ConfigError` unless the weight of a record, `w`, is the number 1."""
     if not (is_number(w) and w == WEIGHT):
         raise ConfigError(NO_WEIGHTS)

@@ -21,7 +21,7 @@ def numbers_of(labels: Iterable[Hashable]) -> dict[Any, float]:
     return {label: float(k) for k, label in enumerate(labels)}
 
 
-def number_of(label: Any, numbers: Mapping[Any, float]) -> float:
+def number_of(label: object, numbers: Mapping[Any, float]) -> float:
     """Return the number of a label, one of `numbers`. Raises `SchemaError` if it is not declared."""
     try:
         found = numbers.get(label)
@@ -36,7 +36,7 @@ def number_of(label: Any, numbers: Mapping[Any, float]) -> float:
     return found
 
 
-def target_of(y: Any, loss: Loss, labels: tuple[Hashable, ...]) -> float:
+def target_of(y: object, loss: Loss, labels: tuple[Hashable, ...]) -> float:
     """Return the number that a `loss` takes for the target y of a record: its own, or that of one of the `labels`.
 
     Raises `SchemaError` for no finite number, and for a label that is not declared.
@@ -51,7 +51,7 @@ def target_of(y: Any, loss: Loss, labels: tuple[Hashable, ...]) -> float:
 
 def numbers_of_array(labels: np.ndarray, numbers: Mapping[Any, float]) -> np.ndarray | None:
     """As `number_of`, for an array (n,) of numbers or truth values, at once; None if this cannot be done exactly."""
-    known: list[Any] = list(numbers)
+    known: list[object] = list(numbers)
     if labels.dtype.kind not in "biuf" or labels.ndim != 1 or not all(_is_small(label) for label in known):
         return None
     of_label = np.array(known, dtype=float)

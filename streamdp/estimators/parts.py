@@ -16,7 +16,7 @@ from streamdp.learners.learner import Learner
 _HOLDERS = (list, tuple, set, frozenset, deque, UserList)
 
 
-def _parts(item: Any) -> Iterator[Any]:
+def _parts(item: object) -> Iterator[Any]:
     """What an object of a model holds directly."""
     if is_private(item):
         return
@@ -28,17 +28,17 @@ def _parts(item: Any) -> Iterator[Any]:
         yield from getattr(item, "__dict__", {}).values()
 
 
-def is_private(item: Any) -> bool:
+def is_private(item: object) -> bool:
     """Return whether an item, a part of a model, is a private estimator of this package."""
     kind = getattr(type(item), "learns", None)  # by its type, because a Pipeline poses as its last step
     return isinstance(kind, type) and issubclass(kind, Learner)
 
 
-def _of_river(item: Any) -> bool:
+def _of_river(item: object) -> bool:
     return type(item).__module__.startswith("river.")
 
 
-def contents(model: Any) -> Iterator[Any]:
+def contents(model: object) -> Iterator[Any]:
     """Yield every object of a River model, or of several, once, in the order in which it holds them."""
     seen: set[int] = set()
     left = [model]
@@ -50,7 +50,7 @@ def contents(model: Any) -> Iterator[Any]:
             left += reversed(list(_parts(item)))
 
 
-def _keeps_nothing(item: Any) -> bool:
+def _keeps_nothing(item: object) -> bool:
     """Whether a part of a model is known to keep nothing of the records, except in the parts that it holds."""
     from river import compose, ensemble, preprocessing  # here, because they take a second to load
 
@@ -67,7 +67,7 @@ def _keeps_nothing(item: Any) -> bool:
     return not (_of_river(item) and hasattr(item, "update"))  # a metric, a statistic or a drift detector
 
 
-def check_pipeline(model: Any) -> tuple[str, ...]:
+def check_pipeline(model: object) -> tuple[str, ...]:
     """Return the parts of a River model that may keep something of the records without noise: their class names.
 
     No guarantee covers what they keep, and every prediction and saved state may release it. Named are: transformers

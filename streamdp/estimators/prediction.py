@@ -45,7 +45,7 @@ class Prediction:
     def _shape(self) -> tuple[int, int, bool]:
         return len(self._features.names), self._learner.problem.outputs, self._intercept
 
-    def of_record(self, x: Mapping[Any, Any]) -> list[float]:
+    def of_record(self, x: Mapping[Any, object]) -> list[float]:
         """The linear predictors of one record `x`, one for each output."""
         reader = self.reader()
         if (scores := reader.scores_of(x)) is not None:

@@ -32,7 +32,7 @@ def checksum(text: str) -> str:
     return blake2b(text.encode(), digest_size=32, person=b"streamdp-model").hexdigest()
 
 
-def save(path: str, kind: str, parameters: Mapping[str, Any], state: dict[str, Any]) -> None:
+def save(path: str, kind: str, parameters: Mapping[str, object], state: dict[str, Any]) -> None:
     """See `Estimator.save`: path, and of the estimator its kind, parameters and state.
 
     Raises `ConfigError` for parameters that cannot be written, and `StoreError` if the file cannot be.
@@ -46,7 +46,7 @@ def save(path: str, kind: str, parameters: Mapping[str, Any], state: dict[str, A
         raise StoreError(f"cannot write {path}: {(error.strerror or type(error).__name__).lower()}") from None
 
 
-def _written(name: str, value: Any) -> Any:
+def _written(name: str, value: object) -> Any:
     """A parameter as JSON values; `loading` reads them."""
     if name == "ledger" and value is not None:
         raise ConfigError("save: a model with a ledger is kept by a Store, which commits its spends together with it")
@@ -69,7 +69,7 @@ def _written(name: str, value: Any) -> Any:
     return plain
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Tuples as lists, as JSON reads them, and numpy's arrays and scalars as lists and Python's scalars."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}

@@ -159,7 +159,7 @@ class _Reader:
             return None
         return tuple(range(first := self._first[feature], first + declared.length))
 
-    def _feature(self, name: str, feature: Any) -> Any:
+    def _feature(self, name: str, feature: object) -> Any:
         if not isinstance(feature, Hashable) or feature not in self._declarations:
             known = ", ".join(self._declarations)
             raise ConfigError(f"{name!r}: expected a declared feature: {known}{suggestion(str(feature), self._first)}")
@@ -169,7 +169,7 @@ class _Reader:
             raise ConfigError(f"{name!r}: {feature!r} has several columns; expected one number, or categories")
         return declared
 
-    def _edges_of(self, name: str, kind: str, of: Any, by: Any, given: Any) -> Mapping[str, Any]:
+    def _edges_of(self, name: str, kind: str, of: Any, by: object, given: Any) -> Mapping[str, Any]:
         """The declared edges by column. Those of a single counted number may stand alone."""
         if given is None:
             return {}
@@ -217,7 +217,7 @@ class _Reader:
         return float(low + high) / 2, float(high - low) / 2
 
     def _block(
-        self, name: str, kind: str, of: Any, groups: Index, given: Mapping[str, Any], edges: Mapping[str, Any]
+        self, name: str, kind: str, of: Any, groups: Index, given: Mapping[str, object], edges: Mapping[str, object]
     ) -> tuple[Cells | Values | Ranks, tuple[Any, ...], tuple[float, float]]:
         if kind in _OF_CELLS:
             cells, items = self._sorted(name, of, edges)
@@ -241,7 +241,7 @@ class _Reader:
         return Cells(groups, bins, ordered=True), levels, place
 
 
-def _of_texts(statistics: Mapping[str, Any], features: Mapping[str, Any]) -> bool:
+def _of_texts(statistics: Mapping[str, object], features: Mapping[str, object]) -> bool:
     """Whether texts that nobody declared are among the statistics."""
     texts = [name for name, declared in features.items() if isinstance(declared, Mapping) and "text" in declared]
     found = [one for one in statistics.values() if isinstance(one, Mapping)]
@@ -266,14 +266,14 @@ def _calendar(every: Any, zone: Any) -> Calendar | None:
     return Calendar(seconds, ZONE if zone is None else zone)
 
 
-def _levels(name: str, given: Any) -> tuple[float, ...]:
+def _levels(name: str, given: object) -> tuple[float, ...]:
     levels = tuple(given) if isinstance(given, list | tuple) else (given,)
     if not levels or not all(is_number(q) and 0 < q < 1 for q in levels) or list(levels) != sorted(set(levels)):
         raise ConfigError(f"{name!r}: expected quantile to be a number in (0, 1), or a list of such, ascending")
     return tuple(float(q) for q in levels)
 
 
-def _edges(name: str, given: Any) -> np.ndarray:
+def _edges(name: str, given: object) -> np.ndarray:
     fits = isinstance(given, list | tuple) and len(given) > 2 and all(is_number(edge) for edge in given)
     edges = np.array(given if fits else [], dtype=float)
     if not fits or not np.all(np.diff(edges) > 0) or not np.all(np.isfinite(edges)):
@@ -351,8 +351,8 @@ class Statistics(Estimator):
 
     def __init__(
         self,
-        statistics: Mapping[str, Mapping[str, Any]],
-        features: Mapping[str, Any],
+        statistics: Mapping[str, Mapping[str, object]],
+        features: Mapping[str, object],
         budget: Budget | str | None = None,
         trust: Trust = "process",
         ledger: Ledger | None = None,
@@ -438,8 +438,8 @@ class Statistics(Estimator):
 
     def learn_one(
         self,
-        x: Mapping[Any, Any],
-        y: Any = None,
+        x: Mapping[Any, object],
+        y: object = None,
         *,
         budget: Budget | str | None = None,
         subject: Subject | None = None,
@@ -488,7 +488,7 @@ class Statistics(Estimator):
         self._check_targets(np.array([y]))
         return float(y)
 
-    def _encode_targets(self, y: Any) -> np.ndarray:
+    def _encode_targets(self, y: object) -> np.ndarray:
         return self._learned_targets(floats("y", y)) if isinstance(y, np.ndarray) else super()._encode_targets(y)
 
     def _learned_targets(self, y: np.ndarray) -> np.ndarray:
@@ -578,7 +578,7 @@ class Statistics(Estimator):
 
         Raises `ConfigError` for a batch with more records than planned. After an error, load a state.
         """
-        learner: Any = self.learner
+        learner: object = self.learner
         with self.learner.rng.lock:
             if records:
                 self._count_batch()
@@ -616,7 +616,7 @@ class Statistics(Estimator):
         return self._by_window(lambda one, found: _shaped(one, [tuple(row) for row in found[:, 1:].tolist()]), z)
 
     def _by_window(self, shaped: Callable[[Declared, np.ndarray], Any], z: float) -> dict[str, Any]:
-        found: dict[Any, dict[str, Any]] = {
+        found: dict[Any, dict[str, object]] = {
             start: {one.name: shaped(one, self._estimated(one, z, learner)) for one in self._with_texts(learner)}
             for start, learner in self._windows().items()
         }
@@ -649,7 +649,7 @@ class Statistics(Estimator):
         z, found = _deviations(level), []
         windows = self._windows().items()
         for start, learner, one in ((start, part, one) for start, part in windows for one in self._with_texts(part)):
-            at: dict[str, Any] = {} if start is None else {"window": start}
+            at: dict[str, object] = {} if start is None else {"window": start}
             keys = [(group, item) for group in one.groups for item in one.keys]
             estimated = self._estimated(one, z, learner).tolist()
             for (group, item), numbers, doubt in zip(
@@ -669,7 +669,7 @@ class Statistics(Estimator):
         different edges in two statistics.
         """
         counted: list[Counted] = []
-        values: dict[str, Sequence[Any]] = {}
+        values: dict[str, Sequence[object]] = {}
         declared = [one for one in self.declared if one.kind in _OF_CELLS]
         if not declared or self._calendar is not None or not self.learner.n_released:
             need = "expected counts, shares or histograms, without every, of which something was released"
@@ -689,7 +689,7 @@ class Statistics(Estimator):
             counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))
         return Tables(values, counted, int(self.learner.weight))
 
-    def _doubts(self, one: Declared, estimated: list[list[float]], z: float, learner: Any) -> list[str | None]:
+    def _doubts(self, one: Declared, estimated: list[list[float]], z: float, learner: object) -> list[str | None]:
         """A doubt about each `estimated` number of a statistic with its limits; None: there is none."""
         kinds = ("mean", "sum", "quantile", "histogram")
         if one.kind not in kinds or not isinstance(self._features, SchemaFeatures):
@@ -874,7 +874,7 @@ def _with_limits(found: Estimates, z: float) -> np.ndarray:
     return np.column_stack([found.values, found.limits(z)])
 
 
-def _shaped(one: Declared, flat: Sequence[Any]) -> Any:
+def _shaped(one: Declared, flat: Sequence[object]) -> Any:
     """A list by group and item as mappings, without those of a single one."""
     if not (k := len(one.keys)):
         return {}

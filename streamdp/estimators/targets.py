@@ -60,12 +60,12 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
             raise SchemaError("target: log needs bounds above 0")
         return float(np.log(low)), float(np.log(high))
 
-    def _encode_targets(self, y: Any) -> np.ndarray:
+    def _encode_targets(self, y: object) -> np.ndarray:
         if isinstance(y, np.ndarray) and y.dtype.kind in "iuf":
             return self._learned_targets(floats("y", y))
         return super()._encode_targets(y)
 
-    def _encode_target(self, y: Any) -> float:
+    def _encode_target(self, y: object) -> float:
         value = y if type(y) is float else number("target", y)
         if not math.isfinite(value):
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
@@ -85,7 +85,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
     def model_dict(self) -> dict[str, Any]:
         return super().model_dict() | {"link": self.link}
 
-    def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> float:
+    def predict_one(self, x: Mapping[Any, object], **kwargs: object) -> float:
         """Return the prediction for one record, as River expects also with nothing learned; 0 without known features.
 
         With a log target it is the exponential of the prediction of the log, which is a median, and not a mean.
@@ -183,17 +183,17 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
             for label, block in zip(self.labels, blocks, strict=True)
         }
 
-    def _encode_target(self, y: Any) -> float:
+    def _encode_target(self, y: object) -> float:
         return number_of(y, self._index)
 
-    def _encode_targets(self, y: Any) -> np.ndarray:
+    def _encode_targets(self, y: object) -> np.ndarray:
         found = numbers_of_array(y, self._index) if isinstance(y, np.ndarray) else None
         return super()._encode_targets(y) if found is None else found
 
     def _check_targets(self, y: np.ndarray) -> None:
         check_classes(y, len(self.labels))
 
-    def predict_one(self, x: Mapping[Any, Any], **kwargs: Any) -> Any:
+    def predict_one(self, x: Mapping[Any, object], **kwargs: object) -> Any:
         """Return the most probable declared class.
 
         Parameters
@@ -209,7 +209,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         scores = (None if predictor is None else predictor.scores_of(x)) or prediction.of_record(x)
         return self.labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
 
-    def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
+    def predict_proba_one(self, x: Mapping[Any, object], **kwargs: object) -> dict[Any, float]:
         """Return the probability of each declared class; see `moderation` for LDP learners of two classes.
 
         Parameters
@@ -257,7 +257,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         shown: np.ndarray = known[predicted]
         return shown
 
-    def decision_many(self, X: Any) -> np.ndarray:
+    def decision_many(self, X: object) -> np.ndarray:
         """Return the linear predictors of the rows of a frame: (n,) of two classes, above 0 for the second, or (n, K).
 
         Parameters

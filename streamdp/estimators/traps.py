@@ -37,7 +37,7 @@ def _warn(message: str, category: type[Warning] = PrivacyWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def warn_if_repeated(model: Any, *given: Any) -> None:
+def warn_if_repeated(model: object, *given: object) -> None:
     """Warn once if a model gets rows again that it has learned from.
 
     What is given is compared by identity, or by its place in memory, and held by weak references: no value stays.
@@ -126,7 +126,7 @@ def _digest(x: Any, y: Any) -> int | None:
     return None
 
 
-def say_nothing(model: Any, of: str) -> None:
+def say_nothing(model: object, of: str) -> None:
     """Let nothing be said any more about a model: it was said, or what uses the model says it or has reasons.
 
     `of`: "repeats" of its rows, or "hints" about its noise, the scale of its numbers and its delta; "records", for
@@ -153,7 +153,7 @@ def warn_if_dear(model: Any) -> None:
         _warn(message, CostWarning)
 
 
-def warn_if_scaled(model: Any, X: np.ndarray, bounds: Any) -> None:
+def warn_if_scaled(model: object, X: np.ndarray, bounds: Any) -> None:
     """Warn if rows X (n, p) with these bounds look like the output of a scaler that was fitted to them.
 
     Columns of one or two values, such as indicators, identify no scaler. The caller, who gave the rows, gets the
@@ -179,7 +179,7 @@ def warn_if_scaled(model: Any, X: np.ndarray, bounds: Any) -> None:
     )
 
 
-def warn_if_far(model: Any, X: np.ndarray, y: np.ndarray | None) -> None:
+def warn_if_far(model: object, X: np.ndarray, y: np.ndarray | None) -> None:
     """Warn if encoded numbers are far from a scale of about 1, which what has no declared bounds must have.
 
     The caller, who gave the numbers, gets the warning, which shows none; the model and its statement do not depend
@@ -197,7 +197,7 @@ def warn_if_far(model: Any, X: np.ndarray, y: np.ndarray | None) -> None:
             )
 
 
-def warn_if_raw(model: Any, X: np.ndarray) -> None:
+def warn_if_raw(model: object, X: np.ndarray) -> None:
     """Warn if columns X that a `model` learns, which its schema should have encoded, are not in [-1, 1]."""
     if model not in _quiet["hints"] and np.abs(X).max(initial=0.0) > 1 + 1e-9:
         _warn(

@@ -75,7 +75,7 @@ def cheaper(
     columns: int,
     budget: Budget,
     records: int,
-    mechanism: Any = "auto",
+    mechanism: object = "auto",
     delta: float = 1e-8,
 ) -> str | None:
     """Say what LDP costs, if this process sees raw records anyway; None if it is not known, or less than twice.

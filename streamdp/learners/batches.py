@@ -390,7 +390,7 @@ class Batches(Learner):
     def model(self) -> dict[str, Any]:
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
-        planned: tuple[Any, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
+        planned: tuple[object, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
         if self.method == "newton":
             planned = ("newton", size, place)
         return {"loss": repr(self.given.loss), "plan": repr(planned)}
@@ -398,7 +398,7 @@ class Batches(Learner):
     def learned(self) -> dict[str, Any]:
         return self.batch_steps.learned() | {"budget": str(self.budget)}
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         if state["budget"] != str(self.budget):
             state = self.batch_steps.planned_anew(state)
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))

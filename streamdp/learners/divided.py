@@ -107,7 +107,7 @@ class GatheredPart(Learner):
         self._inner.begin_planned()
         return self._inner, found
 
-    def _none(self, *args: Any, **kwargs: Any) -> Any:
+    def _none(self, *args: object, **kwargs: object) -> Any:
         raise NotImplementedError("a learner that gathers learns nothing")
 
     begin = read = merge = _none

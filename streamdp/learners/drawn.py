@@ -82,7 +82,7 @@ class Drawn(Learner):
     def learned(self) -> dict[str, Any]:
         return {f"{i} {name}": value for i, part in enumerate(self.parts) for name, value in part.learned().items()}
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         for i, part in enumerate(self.parts):
             part.read({name: state[f"{i} {name}"] for name in part.learned()})
 

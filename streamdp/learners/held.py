@@ -142,7 +142,7 @@ class PanPure(BatchSum):
     def add(self, X: np.ndarray, rng: Any) -> None:
         self.sums.add(X, self._sum)
 
-    def close(self, rng: Any, rows: int) -> np.ndarray:
+    def close(self, rng: object, rows: int) -> np.ndarray:
         self.open(rng, rows)
         found: np.ndarray = self._sum / self._cells
         return found

@@ -138,7 +138,7 @@ class Hitters:
         """The state, as new arrays."""
         return {"texts": self._sums.copy(), "reports": self._reports.copy()}
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         sums = finite_array(state, "texts", self._sums.shape)
         reports = finite_array(state, "reports", self._reports.shape)

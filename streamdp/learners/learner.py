@@ -366,7 +366,7 @@ class Learner(ABC):
         """What was learned, as plain values and new arrays."""
 
     @abstractmethod
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         """Take over what `learned` returned, in a copy that an error discards.
 
         Raises `ConfigError` for values out of range; `KeyError`, `TypeError`, `ValueError`, `OverflowError`: no state.

@@ -147,7 +147,7 @@ class CellReports:
         """The state, as new arrays."""
         return {"counts": self._state.copy()}
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         counts = finite_array(state, "counts", self._state.shape)
         if not (np.all(counts >= 0) and np.all(counts[:-1] <= counts[-1])):

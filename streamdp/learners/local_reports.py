@@ -199,7 +199,7 @@ class LocalReports(Learner):
 
     def mechanism_of(self, budget: Budget) -> Mechanism:
         """The mechanism with the noise of a budget. Raises `BudgetError` if it cannot serve it."""
-        kind: Any = mechanism_for(self.mechanism, budget)
+        kind: object = mechanism_for(self.mechanism, budget)
         return calibrated(kind, budget, self.problem.loss.bound, self.problem.loss.sensitivity)
 
     # -- learning ----------------------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ class LocalReports(Learner):
             **arrays.units.learned(),
         }
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         arrays = self.arrays
         numbers = finite_array(state, "state", arrays.state.shape)
         segments, d = finite_array(state, "segments", arrays.segments.shape), numbers.shape[1]

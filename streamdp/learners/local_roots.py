@@ -178,7 +178,7 @@ class Roots:
         values = {"blocks": self._blocks, "open": self._open, "search": self._search, "totals": self._totals}
         return {name: value.copy() for name, value in (values | {"t": self._t}).items()}
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         blocks = np.asarray(state["blocks"], dtype=float)
         self._blocks = finite_array(state, "blocks", (len(blocks), self._blocks.shape[1]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ PLANNED_ONLY = {"horizon": None, "smoothness": None, "strong_convexity": 0.0}
 _LARGEST = 1e60  # the largest size of a domain; squares of larger numbers could leave the doubles
 
 
-def check_unplanned(given: Mapping[str, Any], planned: str) -> None:
+def check_unplanned(given: Mapping[str, object], planned: str) -> None:
     """Raise `ConfigError` if one of the `given` parameters is set that only planned steps, of method `planned`, use."""
     for name, default in PLANNED_ONLY.items():
         if given.get(name, default) != default:

@@ -193,7 +193,7 @@ class Series(Learner):
             state |= {f"{window} {name}": value for name, value in learner.learned().items()}
         return state
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         windows = np.asarray(state["windows"], dtype=np.int64)
         records = finite_array(state, "records", windows.shape)
         if windows.ndim != 1 or np.any(np.diff(windows) <= 0) or np.any(records < 0):

@@ -40,7 +40,7 @@ class Cohort(NamedTuple):
     rounds: int | None
 
 
-def cohort_of(declared: Any) -> Cohort:
+def cohort_of(declared: object) -> Cohort:
     """The cohort that is `declared`. Raises `ConfigError` for anything but people and maybe rounds."""
     if not isinstance(declared, Mapping) or not {"people"} <= declared.keys() <= {"people", "rounds"}:
         raise ConfigError("cohort: expected people, the number of people, and maybe rounds")

@@ -84,7 +84,7 @@ class BatchSum(Protocol):
     def add(self, X: np.ndarray, rng: Any) -> None:
         """Add rows X (n, p), with words of `rng`."""
 
-    def close(self, rng: Any, rows: int) -> np.ndarray:
+    def close(self, rng: object, rows: int) -> np.ndarray:
         """The noisy sum of the batch, which has so many rows, as a new array, with words of `rng`."""
 
     def wipe(self) -> None:

@@ -498,7 +498,7 @@ class UserReports(Collector):
     def model(self) -> dict[str, Any]:
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
-        planned: tuple[Any, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
+        planned: tuple[object, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
         if self.method == "asgd":
             planned = ("asgd", size, place, self.problem.loss.weighting)
         return {

@@ -55,7 +55,7 @@ class Scales:
         """(3 k,): the centres 0, the scales 1, and 0, because they are not final."""
         return np.repeat([0.0, 1.0, 0.0], len(self))
 
-    def read(self, state: Mapping[str, Any]) -> np.ndarray:
+    def read(self, state: Mapping[str, object]) -> np.ndarray:
         """Return (3 k,), as `start`, of a stored state. Raises `ConfigError` for numbers out of range."""
         plain, k = self.start.reshape(3, -1), len(self)
         table = finite_array({"scales": plain[:2], **state}, "scales", (2, k))

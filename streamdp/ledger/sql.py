@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from streamdp.errors import StoreDamagedError
 
 
-def fetch(connection: Connection, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def fetch(connection: Connection, statement: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     """Return all rows of a statement as the driver's tuples, without the cost of SQLAlchemy's row objects.
 
     `parameters` are the values of the driver's placeholders in it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Arrays(NamedTuple):
         used = np.count_nonzero(self.blocks[: follow.BLOCKS, -1])
         return np.concatenate([self.blocks[:used], self.blocks[follow.OPEN : follow.SAVED]])
 
-    def read_blocks(self, state: Mapping[str, Any]) -> np.ndarray:
+    def read_blocks(self, state: Mapping[str, object]) -> np.ndarray:
         """Return the blocks of a state. Raises `ConfigError` for numbers out of range."""
         out, rows = np.zeros_like(self.blocks), np.array(state["blocks"], dtype=float)
         width, after = out.shape[1], follow.SAVED - follow.OPEN

@@ -56,7 +56,7 @@ class CohortDevice:
         self._last, self._noted = last, True
         self._place = None if last is None else read_key(last[0], agreement.digest)
 
-    def answer(self, announcement: bytes, x: Mapping[Any, Any], y: Any) -> Message:
+    def answer(self, announcement: bytes, x: Mapping[Any, object], y: object) -> Message:
         """The message that answers an announcement of a round: its key and its value.
 
         The last round again has the same bytes. The record has features x by name and a target y, a number or a label.

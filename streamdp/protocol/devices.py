@@ -52,7 +52,7 @@ class ShuffleDevice:
         self._lock = threading.Lock()
         self.answered = answered
 
-    def answer(self, announcement: bytes, x: Mapping[Any, Any], y: Any) -> tuple[bytes, bytes]:
+    def answer(self, announcement: bytes, x: Mapping[Any, object], y: object) -> tuple[bytes, bytes]:
         """The message to send to the shuffler: its key and its value. A record answers once.
 
         It answers the learner's `announcement` of a batch for the features `x` by name and the target `y`, a number or

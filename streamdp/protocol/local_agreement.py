@@ -44,7 +44,7 @@ class Wire(BaseModel):
     )
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> Any:
     """Return 7 for 7.0, which JSON of another language may have for a whole number, and any other `value` unchanged."""
     return int(value) if type(value) is float and value.is_integer() else value
 
@@ -146,7 +146,7 @@ def middle_and_half(bounds: list[float] | tuple[float, float], scale: float = 1.
     return (low + high) / 2, (high - low) / 2
 
 
-def _on_the_wire(schema: Schema, name: str, declared: Any) -> dict[str, Any]:
+def _on_the_wire(schema: Schema, name: str, declared: object) -> dict[str, Any]:
     """A declared feature as a device gets it. Raises `ConfigError` for what devices do not know."""
     found, given = schema.declarations.get(name), declared if isinstance(declared, dict) else {}
     if (

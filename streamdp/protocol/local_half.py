@@ -95,8 +95,8 @@ class LocalHalf:
 
     def report(
         self,
-        x: Mapping[str, Any],
-        y: Any,
+        x: Mapping[str, object],
+        y: object,
         name: str,
         *,
         subject: str | int | None = None,
@@ -125,7 +125,7 @@ class LocalHalf:
         made = self.randomizer(
             row, min(max(target, -FURTHEST), FURTHEST), budget=None if spend == self.budget else spend
         )
-        out: dict[str, Any] = {"version": document.version, "budget": str(spend or self.budget), "id": name}
+        out: dict[str, object] = {"version": document.version, "budget": str(spend or self.budget), "id": name}
         if document.ask != "gradient":
             out["ask"] = document.ask.model_dump()
         out |= {"gradient": made.gradient.tolist()} if isinstance(made, Report) else {"bit": made.yes}

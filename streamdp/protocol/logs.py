@@ -54,7 +54,7 @@ class LogReader(Protocol):
         """Delete the messages `before` an offset, if the log permits it."""
 
 
-def check_log(log: LogReader, position: Mapping[str, Any]) -> None:
+def check_log(log: LogReader, position: Mapping[str, object]) -> None:
     """Raise `SourceError` unless a committed `position` belongs to this log, by its `topic_id` if it has one."""
     before = position.get("topic_id")
     if None not in (before, log.id) and before != log.id:
@@ -77,5 +77,5 @@ class LogWriter(Protocol):
         """The end of the log at the time when it was opened: the offset that the next message would have had."""
 
 
-def silent(event: str, **numbers: Any) -> None:
+def silent(event: str, **numbers: object) -> None:
     """Ignore an `event` and its `numbers`; a `Tell`."""

@@ -124,7 +124,7 @@ class ReportDesk:
         etag = f'"{self._digest[:16]}-{version}-{expires_at:.0f}"'
         return Issued(document.model_dump_json(by_alias=True).encode(), etag)
 
-    def receive(self, item: Any) -> Received:
+    def receive(self, item: object) -> Received:
         """Read and check one report, a JSON value `item`. Nothing is counted or learned.
 
         Raises `RefusedReportError` with the reason: `malformed`, `stale`, `version` (not issued yet), `budget` (not the
@@ -163,7 +163,7 @@ class ReportDesk:
         the id and the text of every report with an id are returned. Returns by index: each report that passed, with its
         subject; the id and the text of each that has an id; and the reason of each that did not pass.
         """
-        received: dict[int, tuple[Any, Any]] = {}
+        received: dict[int, tuple[object, object]] = {}
         ids: dict[int, tuple[str, bytes]] = {}
         dead: dict[int, str] = {}
         for i, item in enumerate(items):
@@ -188,7 +188,7 @@ class ReportDesk:
         if len(values) != len(randomizer.theta):
             raise RefusedReportError("length")
         loss, g = randomizer.loss, np.array(values)
-        kind: Any = MECHANISMS[self.agreement.mechanism]
+        kind: object = MECHANISMS[self.agreement.mechanism]
         mechanism = calibrated(kind, budget, loss.bound, loss.sensitivity)
         made = possible(mechanism, budget == self._budget, g) if np.abs(g).max() <= _LARGEST else None
         if made is None:
@@ -211,7 +211,7 @@ class ReportDesk:
         return str(int(text))
 
 
-def _written(item: Any) -> bytes:
+def _written(item: object) -> bytes:
     """The text of a report, by which it is known when it comes again. Numbers may have more than 64 bits."""
     try:
         return orjson.dumps(item, option=orjson.OPT_SORT_KEYS)

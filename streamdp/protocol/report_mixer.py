@@ -102,7 +102,7 @@ class ReportMixer:
                 self._close()
         return dead
 
-    def _take(self, item: Any) -> None:
+    def _take(self, item: object) -> None:
         found, document = read_report(item), self._document
         if document is None or found.version != document.version:
             raise RefusedReportError("stale")

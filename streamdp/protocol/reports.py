@@ -5,7 +5,7 @@ Every reader is strict, and its errors never show a value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StrictInt, ValidationError
 
@@ -115,7 +115,7 @@ class WireReport(Wire):
     subject: Annotated[str, Field(max_length=1000)] | StrictInt | None = None  # the person that the record is about
 
 
-def read_report(item: Any) -> WireReport:
+def read_report(item: object) -> WireReport:
     """Read a report from a JSON value `item`, or raise `RefusedReportError`."""
     found: WireReport | None = None
     with_faults = False

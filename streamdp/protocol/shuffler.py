@@ -198,6 +198,6 @@ class Mixer:
 
         The batch's first message is at or after `offset`.
         """
-        position: dict[str, Any] = {"batch": list(self._place), "offset": self._offset, "decided": decided}
+        position: dict[str, object] = {"batch": list(self._place), "offset": self._offset, "decided": decided}
         position |= {"answered": len(self._batch), "topic_id": self.messages.id}
         self.store.commit({}, position, self.counts)

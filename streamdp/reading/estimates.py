@@ -153,7 +153,7 @@ class Ordered:
         return float(self._edges[at] + min(max(share, 0.0), 1.0) * (self._edges[at + 1] - self._edges[at]))
 
 
-def name_of(row: Mapping[str, Any]) -> str:
+def name_of(row: Mapping[str, object]) -> str:
     """Return the name of a row of statistics as people read it: its window, statistic, group and item, if it has any.
 
     >>> name_of({"statistic": "table", "group": None, "item": ["yes", [18.0, 30.0]], "value": 3.0})
@@ -162,7 +162,7 @@ def name_of(row: Mapping[str, Any]) -> str:
     return " ".join(_words(row[key]) for key in ("window", "statistic", "group", "item") if row.get(key) is not None)
 
 
-def as_lists(part: Any) -> Any:
+def as_lists(part: object) -> Any:
     """Return a group or an item with lists in place of tuples, as JSON has it.
 
     >>> as_lists(("yes", (18.0, 30.0)))
@@ -171,7 +171,7 @@ def as_lists(part: Any) -> Any:
     return [*map(as_lists, part)] if isinstance(part, tuple) else part
 
 
-def _words(part: Any) -> str:
+def _words(part: object) -> str:
     if not isinstance(part, list):
         return f"{part:.12g}" if isinstance(part, float) else str(part)
     return (" to " if isinstance(part[0], float) else " ").join(map(_words, part))

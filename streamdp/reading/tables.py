@@ -59,7 +59,7 @@ class Tables:
     `ConfigError` if columns that the tables join have too many cells together.
     """
 
-    def __init__(self, values: Mapping[str, Sequence[Any]], counted: Sequence[Counted], records: int) -> None:
+    def __init__(self, values: Mapping[str, Sequence[object]], counted: Sequence[Counted], records: int) -> None:
         self._values, self._counted, self._records = values, counted, records
 
     @cached_property

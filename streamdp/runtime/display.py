@@ -90,7 +90,7 @@ class _Display:
     def _write(self, event: str, more: dict[str, Any]) -> None:
         """Write an event as a JSON line."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {"event": event, "time": now, "seconds": round(self._seconds, 3)} | more
+        line: dict[str, object] = {"event": event, "time": now, "seconds": round(self._seconds, 3)} | more
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
@@ -151,7 +151,7 @@ class RunnerDisplay(_Display):
         """After every commit, and after a resume; with scores on the public `holdout`, or None."""
         self._holdout, self.warning = holdout, (holdout or {}).get("warning")
         if self._first is None or snapshot.seq > self._first.seq:
-            more: dict[str, Any] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
+            more: dict[str, object] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
             more |= {} if self.quality is None else {"validation": self.quality.document()}
             self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
 
@@ -166,7 +166,7 @@ class RunnerDisplay(_Display):
         `waiting` records belong to a batch or window that is open, and are not learned.
         """
         self._progress, self._state, self._doubts = Progress(counts, counts), reason, tuple(doubts)
-        more: dict[str, Any] = {"waiting": waiting} if waiting else {}
+        more: dict[str, object] = {"waiting": waiting} if waiting else {}
         self._waits = f"{waiting:,} records, for those that fill their batch or window" if waiting else ""
         self._count("end", counts, {"reason": reason} | more | self._judged | _doubted(doubts))
 

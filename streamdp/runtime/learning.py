@@ -57,7 +57,7 @@ def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
     return outcome
 
 
-def check_finite(state: Mapping[str, Any]) -> None:
+def check_finite(state: Mapping[str, object]) -> None:
     """Raise `ConfigError` if an array of a `state` is not finite: nothing could be learned from it any more."""
     if not all(np.isfinite(value).all() for value in state.values() if isinstance(value, np.ndarray)):
         raise ConfigError(

@@ -68,7 +68,7 @@ class Lane:
         if self.estimator.at_boundary:
             self.end_part(self.estimator.state_dict())
 
-    def end_part(self, state: Mapping[str, Any]) -> None:
+    def end_part(self, state: Mapping[str, object]) -> None:
         """Keep the part, with the `state` of a boundary, and its charges."""
         if self.position is not None:
             if self._ledger is not None:

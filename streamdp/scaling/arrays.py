@@ -60,7 +60,7 @@ class UnitArrays(NamedTuple):
         low, high = self.summary[slot, [location_scale.LOW, location_scale.HIGH]].tolist()
         return low, high
 
-    def scaled(self, column: Any) -> bool:
+    def scaled(self, column: object) -> bool:
         """Whether this, maybe from an untrusted source, is the index of a column or target that is scaled."""
         return isinstance(column, int) and 0 <= column < len(self.table) and bool(self.table[column, k.SLOT] >= 0)
 
@@ -88,7 +88,7 @@ class UnitArrays(NamedTuple):
             "pairs": self.pair_evidence.copy(),
         }
 
-    def read(self, state: Mapping[str, Any], segments: int = 1) -> None:
+    def read(self, state: Mapping[str, object], segments: int = 1) -> None:
         """Take over the `state` that `learned` returned, of a path with so many segments.
 
         Raises `ConfigError` for numbers out of range.
@@ -134,7 +134,7 @@ def begin(table: np.ndarray, scaled: Sequence[int], paired: Sequence[int] = ()) 
     return arrays
 
 
-def read_posterior(state: Mapping[str, Any], name: str, posterior: np.ndarray) -> np.ndarray:
+def read_posterior(state: Mapping[str, object], name: str, posterior: np.ndarray) -> np.ndarray:
     """Return the entry `name` of a state in the shape (c, ...) of a posterior, each with a largest of 0.
 
     Raises `ConfigError` for numbers out of range.

@@ -186,7 +186,7 @@ class UnitSearch:
         target = self.arrays.table[-1, _TARGET[:2]].tolist()
         return self.arrays.learned() | {"target": np.array([*target, self.asked_target])}
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         """Take over the `state` that `learned` returned. Raises `ConfigError` for numbers out of range."""
         origin, unit, asked = finite_array(state, "target", (3,)).tolist()
         if unit <= 0 or asked < 0:

@@ -115,7 +115,7 @@ def of_reports(
     body: bytes,
     key: str | None,
     size: int,
-    received: Mapping[int, tuple[Any, Any]],
+    received: Mapping[int, tuple[object, object]],
     ids: Mapping[int, tuple[str, bytes]],
     dead: Mapping[int, str],
 ) -> Call:

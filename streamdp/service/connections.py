@@ -241,7 +241,7 @@ class Acceptor:
         most: int,
         state: ServerState,
         context: ssl.SSLContext | None,
-        **given: Any,
+        **given: object,
     ) -> None:
         self._listening, self._context = listening, context
         self._given = given | {"server_state": state}

@@ -16,7 +16,7 @@ from streamdp.serving.snapshots import Model
 from streamdp.store.snapshot import Counts
 
 
-def answer(value: Any) -> Response:
+def answer(value: object) -> Response:
     """A JSON answer with a plain `value` that no cache keeps."""
     return Response(orjson.dumps(value), media_type="application/json", headers={"Cache-Control": "no-store"})
 
@@ -64,7 +64,7 @@ def shown_of_stream(job: Job) -> dict[str, Any]:
     """
     model = job.model
     quality, said = model.quality, model.change
-    found: dict[str, Any] = {} if quality is None else {"validation": quality.document()}
+    found: dict[str, object] = {} if quality is None else {"validation": quality.document()}
     return found if said is None else found | {"change": said, "last_change": model.estimator.last_change}
 
 
@@ -104,7 +104,7 @@ def weight_rows(model: Model) -> list[dict[str, Any]]:
             unit = f"{gained}, beside {bases[weight.name]}"
         else:
             unit = f"{gained} per unit of {weight.name}{units.get(weight.name, '')}"
-        row: dict[str, Any] = {"name": weight.name, "value": weight.value, "low": weight.low, "high": weight.high}
+        row: dict[str, object] = {"name": weight.name, "value": weight.value, "low": weight.low, "high": weight.high}
         row |= {"settles_at": weight.settles_at, "unit": unit}
         rows.append(row | ({} if weight.label is None else {"class": weight.label}))
     return rows

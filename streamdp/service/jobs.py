@@ -79,7 +79,7 @@ class Job:
             _log.error("job %r: %s", self.name, why)
         self._trouble = why
 
-    async def ask(self, question: Callable[..., T], *given: Any) -> T:
+    async def ask(self, question: Callable[..., T], *given: object) -> T:
         """Ask the database a `question` with what is `given`. Raises `ProblemError` 503 after `ANSWER_S`."""
         call = asyncio.wrap_future(self._calls.submit(partial(question, *given)))
         if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import orjson
 import polars as pl
@@ -40,7 +38,7 @@ async def predict(request: Request, job: JobName) -> Response:
         learning_job(request, job, "learn").labels.add(caller_of(request), ids, X)
     model = found.model
     labels, shares = predictions(model, X)
-    probabilities: Any = None
+    probabilities: object = None
     if shares is not None:
         classes = model.definition.schema_.target.classes or ()
         if len(X) > FEW_RECORDS:

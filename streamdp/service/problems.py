@@ -36,7 +36,7 @@ class ProblemError(Exception):
 
     def response(self) -> Response:
         """The problem document."""
-        document: dict[str, Any] = {
+        document: dict[str, object] = {
             "type": f"urn:streamdp:problem:{self.kind}",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,

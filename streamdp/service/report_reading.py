@@ -77,7 +77,7 @@ async def _submitted(call: Call, submit: Callable[[Call], Any]) -> bool:
 
 def _values(polled: Polled) -> list[Any]:
     """The reports as JSON values; None, which is malformed, for what is no JSON."""
-    found: list[Any] = []
+    found: list[object] = []
     for value in polled.values:
         item = None
         with contextlib.suppress(orjson.JSONDecodeError):

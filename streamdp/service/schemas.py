@@ -198,7 +198,7 @@ def body(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+def _inlined(schema: object, definitions: dict[str, Any]) -> Any:
     """A schema with the `definitions` in the place of their references, which are to another document."""
     if isinstance(schema, list):
         return [_inlined(part, definitions) for part in schema]

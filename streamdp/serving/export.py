@@ -114,7 +114,7 @@ def refusals(definition: Definition) -> list[str]:
     except ConfigError as error:
         return [f"no model of this job can be exported: {str(error).removeprefix('export: ')}"]
     output = {"label": None, "intercept": 0.0, "weights": [0.0] * len(columns)}
-    document: dict[str, Any] = {"statement": "", "target": target.column, "classes": labels and labels[:2]}
+    document: dict[str, object] = {"statement": "", "target": target.column, "classes": labels and labels[:2]}
     document |= {"link": "identity", "cut": None, "scale": 1.0, "moderation": None, "outputs": [output]}
     document |= {"inputs": inputs, "columns": columns, "ranges": None, "probabilities": False}
     reasons: dict[str, list[str]] = {}
@@ -143,10 +143,10 @@ def _check_names(columns: Set[str], target: str | None, shares: Sequence[str]) -
             )
 
 
-def _of_names(names: tuple[Any, ...]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _of_names(names: tuple[object, ...]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Features without a schema: numbers as they come, and 0 for a missing one."""
     inputs = [{"name": str(n), "column": n, "type": "number", "missing": 0.0, "blanks": []} for n in names]
-    kinds: dict[str, Any] = {"kind": "as it is", "constants": [], "ends": None}
+    kinds: dict[str, object] = {"kind": "as it is", "constants": [], "ends": None}
     return inputs, [{"name": str(n), "input": k} | kinds for k, n in enumerate(names)]
 
 
@@ -207,11 +207,11 @@ def _column(piece: Piece, k: int) -> dict[str, Any]:
     return {"name": piece.name, "input": k, "kind": piece.kind, "constants": constants, "ends": ends}
 
 
-def _json(document: Mapping[str, Any], table: str) -> str:
+def _json(document: Mapping[str, object], table: str) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _python(document: Mapping[str, Any], table: str) -> str:
+def _python(document: Mapping[str, object], table: str) -> str:
     head, _, rest = Path(exported.__file__).read_text(encoding="utf-8").partition("MODEL: dict[str, Any] = {}")
     return f"{head}MODEL: dict[str, Any] = {document!r}{rest}"
 
@@ -253,7 +253,7 @@ def exports() -> dict[str, Export]:
     return EXPORTS | {found.name: found.load() for found in entry_points(group="streamdp.exports")}
 
 
-def written(document: Mapping[str, Any], language: str, table: str) -> Written:
+def written(document: Mapping[str, object], language: str, table: str) -> Written:
     """Return a `document` in a `language`: a file, or the files of a folder by their paths; `table` is SQL's.
 
     Raises `ConfigError` for an unknown language, for what it cannot say, and if its extra is not installed.

@@ -102,7 +102,7 @@ def _shown(document: Mapping[str, Any]) -> tuple[list[list[str]], list[tuple[str
     return layers if names else [], [(PREDICTION, chosen), *zip(names, shares, strict=False)]
 
 
-def _case(branches: Iterable[tuple[str, Any]], other: Any = "NULL") -> str:
+def _case(branches: Iterable[tuple[str, object]], other: object = "NULL") -> str:
     return " ".join(["CASE", *(f"WHEN {condition} THEN {found}" for condition, found in branches), f"ELSE {other} END"])
 
 
@@ -137,7 +137,7 @@ def _value(given: Mapping[str, Any], k: int) -> str:
     return _case(values)
 
 
-def _read(given: Mapping[str, Any]) -> tuple[str, str]:
+def _read(given: Mapping[str, object]) -> tuple[str, str]:
     """The column of an input, and its values as texts."""
     if "." in str(given["column"]):
         raise ConfigError(

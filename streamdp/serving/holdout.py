@@ -58,7 +58,7 @@ class Holdout:
         return found
 
     def _measures(self, estimator: Any) -> dict[str, Any]:
-        out: dict[str, Any] = {"records": len(self._y)}
+        out: dict[str, object] = {"records": len(self._y)}
         predicted = estimator.predict_encoded(self._X)
         if self._classes is None:
             error = (predicted - self._y) * self._scale

@@ -170,7 +170,7 @@ def _columns(predictor: Predictor, batch: Batch, count: int, found: Predicted) -
     columns = [predicted, *([] if shares is None else shares.T.tolist())]
     if len(places) == count:
         return columns
-    out: list[list[Any]] = [[None] * count for _ in columns]
+    out: list[list[object]] = [[None] * count for _ in columns]
     for filled, column in zip(out, columns, strict=True):
         for place, value in zip(places.tolist(), column, strict=True):
             filled[place] = value

@@ -140,7 +140,7 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     """
     estimator = model.estimator
     snapshot = model.snapshot
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "job": snapshot.job,
         "commit": snapshot.seq,
         "committed_at": snapshot.committed_at,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
@@ -193,7 +193,7 @@ def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
     return [last[shard] for shard in sorted(last)]
 
 
-def load_snapshot(bootstrap_servers: str | list[str], topic: str, job: str, **options: Any) -> Model:
+def load_snapshot(bootstrap_servers: str | list[str], topic: str, job: str, **options: object) -> Model:
     """Read the published model of a `job` from a compacted topic, without the database. Needs the extra `kafka`.
 
     Use `load_snapshot(...).estimator.predict_one(x)` for predictions. `bootstrap_servers` are the brokers,

@@ -144,7 +144,7 @@ class Driver:
             found.update({} if last is None else last.position["dead_letters"])
         return dict(found)
 
-    def learn(self, frame: DataFrame, mark: Mapping[str, Any]) -> None:
+    def learn(self, frame: DataFrame, mark: Mapping[str, object]) -> None:
         """Learn a batch and commit it; or raise, and be as after the last commit.
 
         `mark` is the position after the batch, for all shards. Raises `SchemaError` for a missing column, `SourceError`
@@ -186,7 +186,7 @@ class Driver:
             for publish in self._publish:
                 publish(snapshots)
 
-    def _parts(self, frame: DataFrame, mark: Mapping[str, Any]) -> dict[Shard, Part]:
+    def _parts(self, frame: DataFrame, mark: Mapping[str, object]) -> dict[Shard, Part]:
         with _spark_errors():
             batch = self._batch(frame)
             if issubclass(self._learns, Windows | Batches):
@@ -247,13 +247,13 @@ class Driver:
             learner.load_state_dict(last.state)
         return learner
 
-    def _summed(self, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
+    def _summed(self, results: Sequence[Result], mark: Mapping[str, object]) -> Part:
         learner, counts = self._learner(), counts_sum(result.counts for result in results)
         learner.add_sums([result.state for result in results], counts.learned)
         _count(learner, counts)
         return self._one_part(learner, counts, results, mark)
 
-    def _learned(self, batch: _Batch, mark: Mapping[str, Any]) -> Part:
+    def _learned(self, batch: _Batch, mark: Mapping[str, object]) -> Part:
         """Gather the records of a batch of Spark, and learn the one model."""
         text = self._config.text()
         task = Gather.of(self._config, batch.seal.public, batch.key, self._lanes)
@@ -296,7 +296,7 @@ class Driver:
             warnings.warn(f"{said}; its records are refused. Let the trigger wait longer", WindowWarning, stacklevel=2)
         return Counts(0, counts.refused + counts.learned, counts.dead_letters, counts.left_out)
 
-    def _part(self, shard: Shard, result: Result, mark: Mapping[str, Any]) -> Part:
+    def _part(self, shard: Shard, result: Result, mark: Mapping[str, object]) -> Part:
         check_finite(result.state)
         last, new = self._last[shard], result.counts
         old = Counts() if last is None else last.counts

@@ -211,7 +211,7 @@ def _batch_sum(state: dict[str, Any], learner: Any, X: np.ndarray, y: np.ndarray
 
 def user_sum(
     name: str,
-    arguments: tuple[Any, ...],
+    arguments: tuple[object, ...],
     scaled: Scaled | None,
     learner: Any,
     X: np.ndarray,
@@ -271,6 +271,6 @@ class ClusterUsers:
     def wipe(self) -> None:
         """Do nothing: the driver takes the records from Spark's cache when the batch ends."""
 
-    def _sum(self, name: str, *arguments: Any) -> np.ndarray:
+    def _sum(self, name: str, *arguments: object) -> np.ndarray:
         parts = self._records.ask(partial(user_sum, name, arguments, self._scaled))
         return sum(parts, start=np.zeros(1))

@@ -74,7 +74,7 @@ def learn_stream(
     store: str | os.PathLike[str] | None = None,
     *,
     checkpoint: str | None = None,
-    trigger: Mapping[str, Any] | None = None,
+    trigger: Mapping[str, object] | None = None,
     accepted: Accepted = NOTHING,
     publish: Publish = (),
 ) -> StreamLearner:

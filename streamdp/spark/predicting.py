@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -75,7 +75,7 @@ def _predicted(text: str, records: pa.Array) -> pa.Array:
         ]
     )
     places, predicted, shares = predictor(frame)
-    answers: list[Any] = [None] * frame.height
+    answers: list[object] = [None] * frame.height
     for place, value in zip(places.tolist(), predicted, strict=True):
         answers[place] = value
     columns = [pa.array(answers, pa.float64() if predictor.classes is None else pa.string())]

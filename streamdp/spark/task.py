@@ -74,7 +74,7 @@ class Result:
         return cls(item["state"], Counts(*item["counts"]), item["dead"], item["keys"].view(np.uint64), item["rows"])
 
 
-def encode_load(state: Mapping[str, Any] | None, keys: np.ndarray, rows: np.ndarray, mark: str) -> bytes:
+def encode_load(state: Mapping[str, object] | None, keys: np.ndarray, rows: np.ndarray, mark: str) -> bytes:
     """Return a shard's committed `state` (None: empty), `keys` and `rows` of `Loan.rows` and `Loan.mark` as bytes."""
     some = None if state is None else dict(state)
     return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows, "mark": mark}).encode()
@@ -210,7 +210,7 @@ class SparkShard:
             self._dead.update(" ".join(filter(None, (letter.reason, letter.column))) for letter in batch.dead)
             self._counts = learn(self.estimator, batch, self._counts)
 
-    def result(self, state: Mapping[str, Any]) -> Result:
+    def result(self, state: Mapping[str, object]) -> Result:
         """Return what was learned, with this `state`."""
         keys, rows = (np.empty((0, 2), np.uint64), np.empty((0, ROW))) if self._rows is None else self._rows.changed()
         return Result(state, self._counts, self._dead, keys, rows)

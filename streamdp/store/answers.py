@@ -87,7 +87,7 @@ class Answers:
 
         Raises `StoreError` and its kinds.
         """
-        found: dict[bytes, tuple[bytes, Any]] = {}
+        found: dict[bytes, tuple[bytes, object]] = {}
         since = self.clock() - self._seconds
         with self._errors(), self._connection.begin():
             for at in range(0, len(keys), _AT_ONCE):
@@ -96,7 +96,7 @@ class Answers:
                 found |= {bytes(row.key): (bytes(row.digest), json.loads(row.answer)) for row in rows}
         return found
 
-    def write(self, connection: Connection, answers: Mapping[bytes, tuple[bytes, Any]]) -> None:
+    def write(self, connection: Connection, answers: Mapping[bytes, tuple[bytes, object]]) -> None:
         """Remember answers, with the digests of their bodies, by key, inside the transaction of their commit.
 
         Raises `ConflictError` if another service has answered one of the keys since `recall`.

@@ -154,7 +154,7 @@ def _changes(before: str, now: str) -> str:
     return f": {', '.join(said)}" if said else ""
 
 
-def _settings(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def _settings(value: object, key: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and values of nested objects."""
     if not isinstance(value, dict):
         yield key, value

@@ -36,7 +36,7 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
     return dict(zip(NAMES, (seq, committed_at, *astuple(part.counts), position), strict=True))
 
 
-def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, object]) -> dict[str, Any]:
     """Return the columns of a snapshot that the history does not have: the state, its checksum, and what waits.
 
     `job` and `fingerprint` identify the store, and `columns` are those of `commit_columns`. Raises `StoreError` for a
@@ -46,7 +46,7 @@ def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, 
     return {"state": state, "checksum": _checksum(job, fingerprint, columns, state), "waiting": part.waiting}
 
 
-def history_checksum(job: str, shard: Shard, columns: Mapping[str, Any]) -> bytes:
+def history_checksum(job: str, shard: Shard, columns: Mapping[str, object]) -> bytes:
     """BLAKE2b over the `columns` of `commit_columns`: against damage, and against a row of another store or job."""
     content = json.dumps([job, *shard, *(columns[name] for name in NAMES)])
     return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
@@ -124,7 +124,7 @@ def _position(text: str) -> tuple[Position, Any]:
     return position, position.pop(_LETTERS, None)
 
 
-def _checksum(job: str, fingerprint: str, columns: Mapping[str, Any], state: str) -> bytes:
+def _checksum(job: str, fingerprint: str, columns: Mapping[str, object], state: str) -> bytes:
     """BLAKE2b over the content of a snapshot: against damage, and against a row from another store."""
     content = orjson.dumps([job, fingerprint, *(columns[name] for name in NAMES), state])
     return blake2b(content, digest_size=32, person=b"streamdp-snapsho").digest()

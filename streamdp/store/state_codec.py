@@ -49,7 +49,7 @@ class StoredState(Mapping[str, Any]):
         return repr(self._state)
 
 
-def encode_state(state: Mapping[str, Any]) -> str:
+def encode_state(state: Mapping[str, object]) -> str:
     """Return a state as JSON text.
 
     Every float and every array is decoded bit for bit. numpy scalars are decoded as Python's numbers, tuples as lists.
@@ -74,7 +74,7 @@ def decode_state(text: str) -> dict[str, Any]:
     return state
 
 
-def _encode(value: Any, place: str) -> Any:
+def _encode(value: object, place: str) -> Any:
     match value:
         case None | bool() | int() | float() | str():
             return value

@@ -365,7 +365,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             self._connection.execute(_FORGET, named(self.job, shard) | {"of_seq": values["seq"] - HISTORY})
         return self._snapshot(shard, {**values, **content, "epoch": claim.epoch}), True
 
-    def _snapshot(self, shard: Shard, columns: Mapping[str, Any]) -> Snapshot:
+    def _snapshot(self, shard: Shard, columns: Mapping[str, object]) -> Snapshot:
         return snapshot_of(self.job, self.fingerprint, self._config, shard, columns)
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:

@@ -129,7 +129,7 @@ class _Goal:
     repeats: int = 1
     enough: float = 0.0
 
-    def runs(self, task: Task, steps: Any, rate: Any, share: Any, noise: Noise) -> list[dict[str, Any]]:
+    def runs(self, task: Task, steps: Any, rate: Any, share: object, noise: Noise) -> list[dict[str, Any]]:
         """The runs for T, q and tau / T (arrays of one shape); each run starts at the output of the run before."""
         parts = [2.0 ** (i - self.repeats) for i in range(self.repeats)]
         lengths = [np.ceil(steps * part / sum(parts)) for part in parts]

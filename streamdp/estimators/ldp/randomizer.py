@@ -80,10 +80,10 @@ class Randomizer:
         self._calibrated(self.budget)
 
     def _calibrated(self, budget: Budget) -> Mechanism:
-        kind: Any = mechanism_for(self.mechanism, budget)
+        kind: object = mechanism_for(self.mechanism, budget)
         return calibrated(kind, budget, self.loss.bound, self.loss.sensitivity)
 
-    def __call__(self, x: Mapping[Any, Any], y: Any, *, budget: Budget | str | None = None) -> Report | Answer:
+    def __call__(self, x: Mapping[Any, object], y: object, *, budget: Budget | str | None = None) -> Report | Answer:
         """Randomise one record.
 
         `x`: features by name, and `y`: the target, a number or a label, both as for `learn_one`. `budget`: what the

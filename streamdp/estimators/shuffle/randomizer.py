@@ -83,7 +83,7 @@ class ShuffleRandomizer:
     def _theta_of(self, point: np.ndarray) -> np.ndarray:
         return point if self.curvature is None else point[: self.curvature.parameters]
 
-    def record(self, x: Mapping[Any, Any], y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def record(self, x: Mapping[Any, object], y: object) -> tuple[np.ndarray, np.ndarray]:
         """Return one record x, y, of `messages`, as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
 
         Raises `SchemaError` if a value is not a finite number or y is no class.
@@ -94,14 +94,14 @@ class ShuffleRandomizer:
     @property
     def names(self) -> tuple[Any, ...]:
         """The names of the encoded columns."""
-        found: tuple[Any, ...] = self._features.names  # type: ignore[attr-defined]
+        found: tuple[object, ...] = self._features.names  # type: ignore[attr-defined]
         return found
 
     def _check_targets(self, y: np.ndarray) -> None:
         theta = self._theta_of(self.point)
         self.loss.check_targets(y, max(2, len(theta) // (len(self.names) + bool(self.intercept))))
 
-    def messages(self, x: Mapping[Any, Any], y: Any) -> np.ndarray:
+    def messages(self, x: Mapping[Any, object], y: object) -> np.ndarray:
         """Return the packed bits (d, w) of one record, with the errors of `record`.
 
         `x`: features by name, and `y`: the target, a number or a label, both as for `learn_one`.

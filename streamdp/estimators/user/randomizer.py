@@ -139,7 +139,7 @@ class UserRandomizer:
         spec[k.INTERCEPT], spec[k.ENVELOPE] = bool(self.intercept), self.envelope
         return spec
 
-    def __call__(self, records: Sequence[tuple[Mapping[Any, Any], Any]]) -> UserReport:
+    def __call__(self, records: Sequence[tuple[Mapping[Any, object], object]]) -> UserReport:
         """Make one report on all of a user's records, pairs (x, y) as for `learn_one`.
 
         Raises `SchemaError` for another number of records, and if a value is not a finite number or y is no class.
