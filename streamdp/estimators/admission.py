@@ -45,7 +45,8 @@ class Admission:
 
     def __init__(self) -> None:
         self.refused = 0  # records, for the cap of their subject or for their budget
-        self.left_out = 0  # records that owe nothing: their person has others in the release, or they are too late
+        self.left = np.zeros(1, dtype=np.int64)
+        """(1,) the records that are `left_out`. Compiled loops count here."""
         self.spent: tuple[Budget, ...] = ()  # the widest
         self.tainted = False  # whether something was learned without privacy, elsewhere or before
         self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
@@ -53,6 +54,15 @@ class Admission:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_clones"}
+
+    @property
+    def left_out(self) -> int:
+        """Records that owe nothing: their person has others in the release, or they are too late."""
+        return int(self.left[0])
+
+    @left_out.setter
+    def left_out(self, n: int) -> None:
+        self.left[0] = n
 
     def use(self, ledger: Ledger | None) -> None:
         """Take another ledger, or none. Under which caps records were charged until now stays known."""

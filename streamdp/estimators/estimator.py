@@ -69,7 +69,7 @@ from streamdp.privacy.guarantees import (
     amount,
     parse_budget,
 )
-from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED
+from streamdp.privacy.release import JOINED, LEFT_OUT, READS, REFUSED
 from streamdp.privacy.statement import statement
 from streamdp.reading.change import about
 from streamdp.reading.doubts import ON_BORDER, of_model
@@ -447,6 +447,8 @@ class Estimator(river_base.Estimator, Parameters):
             fast = RecordLearner(features.encoder, kernel, gate)
             if learner.open is not None:
                 fast.count(learner.seen, *learner.room_of_kernel())
+            if learner.open is not None and gate is not None:
+                fast.leave_out(learner.open.records, READS * learner.full, self._admission.left)
             if held_out is not None and not held_out.summed:
                 fast.pass_by(held_out.validator.quiet)
             fast.watch(watched)

@@ -14,7 +14,7 @@ cimport numpy as cnp
 
 from streamdp.data.encoder cimport Encoder
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, TABLE
-from streamdp.optim.record_kernel cimport RecordGate, RecordKernel
+from streamdp.optim.record_kernel cimport LATER, LEFT_OUT, RecordGate, RecordKernel
 from streamdp.privacy.arrays cimport Rows, entry, matrix, random_words, rows_of, scratch, vector, whole_numbers, wipe
 
 cnp.import_array()
@@ -209,12 +209,14 @@ cdef class RecordLearner:
     cdef Encoder _encoder
     cdef RecordGate _gate
     cdef RecordKernel _kernel
-    cdef tuple _counts
+    cdef tuple _counts, _reads
     cdef object _passing
     cdef int64_t* _passed
     cdef int64_t* _seen
     cdef int64_t* _taken
-    cdef Py_ssize_t _batch
+    cdef int64_t* _read
+    cdef int64_t* _left
+    cdef Py_ssize_t _batch, _most
     cdef size_t _watched[3]
 
     def __init__(self, Encoder encoder not None, RecordKernel kernel not None, RecordGate gate=None):
@@ -225,11 +227,22 @@ cdef class RecordLearner:
     def count(self, cnp.ndarray seen not None, cnp.ndarray taken not None, Py_ssize_t batch):
         """Count records, which the kernel of a batch does not do.
 
-        `seen`, `taken`: (1,) int64, the records learned and those of the open batch. `batch`: the number of records
-        that ends the batch.
+        `seen`, `taken`: int64, the records learned and those of the open batch, first of all. `batch`: the number of
+        records that ends the batch.
         """
         self._seen, self._taken = whole_numbers(seen), whole_numbers(taken)
         self._counts, self._batch = (seen, taken), batch
+
+    def leave_out(self, cnp.ndarray read not None, Py_ssize_t most, cnp.ndarray left not None):
+        """Count records whose subject is in the open release, and that are left out.
+
+        `read`: (2,) int64, the records in the release and those that it has passed. `most`: how many it reads. `left`: (1,)
+        int64, the records left out.
+        """
+        if cnp.PyArray_DIM(read, 0) != 2:
+            raise TypeError("expected the records in a release and those that it has passed")
+        self._read, self._left = whole_numbers(read), whole_numbers(left)
+        self._reads, self._most = (read, left), most
 
     def pass_by(self, cnp.ndarray quiet not None):
         """Count records that are asked nothing.
@@ -244,8 +257,8 @@ cdef class RecordLearner:
             self._watched[i] = address
 
     def learn(self, x, y, rng, subject):
-        """Learn a record. False, and nothing is learned or counted, if it is not for the fast way, for the last record of
-        a batch, and if the random words ran out.
+        """Learn a record, or leave it out. False, and nothing is learned or counted, if it is not for the fast way, for
+        the last record of a batch, and if the random words ran out.
 
         `x`: the record. `y`: the target. `rng`: the random words. `subject`: whose record it is; None: nobody's.
         """
@@ -256,9 +269,12 @@ cdef class RecordLearner:
         cdef cnp.ndarray words
         cdef Rows X, target
         cdef double* row
+        cdef int became
         if (subject is None) != (self._gate is None):
             return False
         if self._taken != NULL and self._taken[0] + 1 >= self._batch:
+            return False
+        if self._read != NULL and self._read[0] + self._read[1] + 1 >= self._most:
             return False
         if self._passed != NULL and self._passed[0] >= self._passed[1]:
             return False
@@ -273,8 +289,14 @@ cdef class RecordLearner:
                 source, end = random_words(words), cnp.PyArray_DIM(words, 0)
             X = Rows(<const char*> row, 1, p, 0, sizeof(double))
             target = Rows(<const char*> (row + p), 1, 1, 0, 0)
-            if self._gate is not None and not self._gate.admit(subject):
-                return False
+            if self._gate is not None:
+                became = self._gate.admit(subject)
+                if became == LEFT_OUT:
+                    self._read[1] += 1
+                    self._left[0] += 1
+                    return True
+                if became == LATER:
+                    return False
             if not kernel.learn(&X, &target, row + p + 1, source, end):
                 if self._gate is not None:
                     self._gate.undo()

@@ -164,7 +164,7 @@ class Learner(ABC):
         return None
 
     def room_of_kernel(self) -> tuple[np.ndarray, int]:
-        """The count (1,) of the records of the open batch, which changes in place, and the number that ends it.
+        """The count of the records of the open batch, the first of an array, and the number of them that ends it.
 
         It ends the open batch as `end_full` does.
         """

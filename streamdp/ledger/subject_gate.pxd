@@ -18,7 +18,7 @@ cdef class SubjectGate(RecordGate):
     cdef uint64_t* _keys
     cdef double* _row
     cdef uint8_t* _pending
-    cdef Py_ssize_t _room
+    cdef Py_ssize_t _room, _several
     cdef uint64_t _mask
 
     cdef int _look(self) except -1

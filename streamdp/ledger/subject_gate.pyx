@@ -1,7 +1,8 @@
 """The admission of one record at a time by the rows in memory: what `Ledger.join` does for a plain record, compiled.
 
-It admits a subject that is plain text, bytes or a whole number and has no record in the open release yet. It leaves all
-others to `Ledger.join`, and a record that is over its cap, which is counted there.
+It admits a subject that is plain text, bytes or a whole number and has no record in the open release yet, and leaves a
+record out if the release takes no more of its subject. It leaves all others to `Ledger.join`, and a record that is over
+its cap, which is counted there.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -17,7 +18,7 @@ cimport numpy as cnp
 from streamdp.ledger.admission cimport admit_rows
 from streamdp.ledger.row_index cimport add_keys
 from streamdp.ledger.rows cimport ROW
-from streamdp.optim.record_kernel cimport RecordGate
+from streamdp.optim.record_kernel cimport CHARGED, LATER, LEFT_OUT, RecordGate
 from streamdp.privacy.arrays cimport flags, matrix, short_numbers, vector, whole_numbers, word_matrix
 
 cnp.import_array()
@@ -38,6 +39,7 @@ cdef class SubjectGate(RecordGate):
     def __init__(self, account, lock, begin, cnp.ndarray terms not None, cap, release):
         self._account, self._begin, self._release = account, begin, release
         self._acquire, self._leave = lock.acquire, lock.release
+        self._several = -1 if release is None or release.most is None else release.most
         self._cap.kind, self._cap.most, self._cap.most_delta = cap
         if cnp.PyArray_DIM(terms, 0) != 4:
             raise TypeError("expected what a record adds to four sums")
@@ -53,8 +55,9 @@ cdef class SubjectGate(RecordGate):
         self._rows, self._index = cache.rows, cache.index
         return 0
 
-    cdef bint admit(self, subject) except -1:
+    cdef int admit(self, subject) except -1:
         cdef bytes person
+        cdef dict people
         cdef const uint8_t* text
         cdef uint8_t present = True, admitted = False
         cdef uint64_t key[2]
@@ -62,20 +65,22 @@ cdef class SubjectGate(RecordGate):
         cdef Py_ssize_t i
         if PyUnicode_CheckExact(subject):
             if not PyUnicode_IS_ASCII(subject):
-                return False
+                return LATER
             person = PyUnicode_AsASCIIString(subject)
         elif PyBytes_CheckExact(subject):
             person = subject
         elif PyLong_CheckExact(subject) and -(1 << 62) < subject < 1 << 62:
             person = b"%d" % subject
         else:
-            return False
+            return LATER
         text = <const uint8_t*> PyBytes_AS_STRING(person)
         for i in range(PyBytes_GET_SIZE(person)):
             if text[i] >= 128 or text[i] == 46 or text[i] == 43:  # "." and "+" may be those of a float
-                return False
-        if self._release is not None and person in self._release.people:
-            return False
+                return LATER
+        if self._release is not None:
+            people = self._release.people
+            if person in people:
+                return LEFT_OUT if 0 <= self._several <= people[person] else LATER
         start = self._begin()
         start.update(person)
         memcpy(key, PyBytes_AS_STRING(start.digest()), 2 * sizeof(uint64_t))
@@ -83,12 +88,12 @@ cdef class SubjectGate(RecordGate):
         try:
             cache = self._account.cache
             if getpid() != self._account.process:  # a fork, or closed
-                return False
+                return LATER
             if cache.rows is not self._rows or cache.index is not self._index:
                 self._look()
             n = self._asked[0]
             if n >= self._room:
-                return False
+                return LATER
             self._asked[0] = add_keys(key, &present, 1, self._keys, self._entries, self._mask, n, &self._slot)
             if self._slot == n:
                 cache.n = n + 1
@@ -96,10 +101,12 @@ cdef class SubjectGate(RecordGate):
             admit_rows(&self._slot, 1, self._terms, 0, self._row, self._pending, &self._cap, 1, &admitted)
         finally:
             self._leave()
-        if admitted and self._release is not None:
+        if not admitted:
+            return LATER
+        if self._release is not None:
             self._person = person
-            self._release.people[person] = 1
-        return admitted
+            people[person] = 1
+        return CHARGED
 
     cdef int undo(self) except -1:
         if self._release is not None:

@@ -14,8 +14,13 @@ cdef class RecordKernel:
     cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept
 
 
+cdef enum:
+    # What becomes of a record: its caller asks another way, or it is charged, or left out.
+    LATER, CHARGED, LEFT_OUT
+
+
 cdef class RecordGate:
-    cdef bint admit(self, subject) except -1
+    cdef int admit(self, subject) except -1
     cdef int undo(self) except -1
 
 

@@ -22,9 +22,10 @@ cdef class RecordKernel:
 cdef class RecordGate:
     """The base of what admits the subject of a record before a kernel learns it: `ledger.subject_gate`."""
 
-    cdef bint admit(self, subject) except -1:
-        """Charge a record of a `subject`. False, and nothing is charged, if it is not admitted this way."""
-        return False
+    cdef int admit(self, subject) except -1:
+        """Charge a record of a `subject`: `CHARGED`. Nothing is charged if it is not admitted this way, `LATER`, and if
+        the subject has all records in the open release that it may have, `LEFT_OUT`."""
+        return LATER
 
     cdef int undo(self) except -1:
         """Take the last charge back, of a record that was not learned. Nothing else may have come in between."""

@@ -81,10 +81,8 @@ class Release:
     def __init__(self, spend: Budget, most: int | None = None) -> None:
         self._together = most
         self.use(spend)
-        self.records = np.zeros(1, dtype=np.int64)
-        """(1,) the records that were added. Compiled loops count here."""
-        self.passed = 0
-        """Records that it has read since the first one, and that are not in it."""
+        self.records = np.zeros(2, dtype=np.int64)
+        """(2,) the records that were added, and those that it has `passed`. Compiled loops count here."""
         self.sums: dict[str, SideSum] = {}
         """Further sums of its records, by name: they end with it, and what a record spends covers all."""
         self.close()
@@ -101,11 +99,16 @@ class Release:
     @property
     def taken(self) -> int:
         """Records that were added."""
-        return int(self.records.item())
+        return int(self.records[0])
 
     @taken.setter
     def taken(self, records: int) -> None:
         self.records[0] = records
+
+    @property
+    def passed(self) -> int:
+        """Records that it has read since the first one, and that are not in it."""
+        return int(self.records[1])
 
     def use(self, spend: Budget) -> None:
         """Let each record `spend` another budget."""
@@ -115,7 +118,7 @@ class Release:
 
     def close(self) -> None:
         """End it: nobody is in it any more. The next record begins another release."""
-        self.taken, self.passed = 0, 0
+        self.records[:] = 0
         self.people: dict[bytes, int] = {}
         """How many records each person has in it."""
         self.periods: set[tuple[bytes, int]] = set()
@@ -147,7 +150,7 @@ class Release:
                     self.periods.add((person, period))
             left = again
         if self.records[0]:
-            self.passed += int(np.count_nonzero(found))
+            self.records[1] += np.count_nonzero(found)
         return found
 
     def _next(

@@ -44,17 +44,18 @@ def learned(given: Any, people: list[Any], one_by_one: bool) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    ("cap", "kind"),
+    ("cap", "kind", "several"),
     [
-        *((cap, "nobody") for cap in ("eps=5", "mu=3", "eps=5,delta=1e-6")),
-        *((cap, "process") for cap in ("eps=1,delta=1e-5", "eps=2,delta=1e-4")),
-        ("eps=4,delta=1e-3", "shuffler"),
+        *((cap, "nobody", 700) for cap in ("eps=5", "mu=3", "eps=5,delta=1e-6")),
+        *((cap, "process", 700) for cap in ("eps=1,delta=1e-5", "eps=2,delta=1e-4")),
+        ("eps=4,delta=1e-3", "shuffler", 700),
+        ("eps=4,delta=1e-3", "process", 30),  # a batch ends, because it has read enough
     ],
 )
-def test_single_records_are_the_rows_of_a_call(cap: str, kind: str) -> None:
+def test_single_records_are_the_rows_of_a_call(cap: str, kind: str, several: int) -> None:
     rng = random.Random(0)
     kinds = [lambda i: f"p{i}", lambda i: b"p%d" % i, lambda i: i, lambda i: f"ü{i}", lambda i: f"p+{i}q"]
-    people = [rng.choice(kinds)(rng.randrange(700)) for _ in range(4_000)]  # the cache grows twice
+    people = [rng.choice(kinds)(rng.randrange(several)) for _ in range(4_000)]  # of 700 the cache grows twice
     one, many = (learned(model(cap, kind), people, each) for each in (True, False))
     assert one == many
     assert one[0][1] > 10
