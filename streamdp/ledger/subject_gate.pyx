@@ -6,12 +6,10 @@ its cap, which is counted there.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.unicode cimport PyUnicode_AsASCIIString, PyUnicode_CheckExact
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
-
-from os import getpid
 
 cimport numpy as cnp
 
@@ -28,12 +26,42 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object)
 
 
+cdef extern from *:
+    """
+    #ifdef _WIN32
+    #include <process.h>
+    #define sdp_own_process (long)_getpid
+    #else
+    #include <unistd.h>
+    #define sdp_own_process (long)getpid
+    #endif
+    """
+    long own_process "sdp_own_process"() noexcept nogil
+
+
+cdef bytes decimal(long long number):
+    """A number as the text of its digits, with a minus below 0."""
+    cdef char text[20]
+    cdef Py_ssize_t at = sizeof(text)
+    cdef unsigned long long left = number
+    if number < 0:
+        left = -left
+    while left or at == sizeof(text):
+        at -= 1
+        text[at] = <char> (48 + left % 10)
+        left //= 10
+    if number < 0:
+        at -= 1
+        text[at] = 45
+    return text[at : sizeof(text)]
+
+
 cdef class SubjectGate(RecordGate):
     """Admits records that spend the same.
 
     `account`: the `MemoryRows`, of which no database has more. `lock`: that of the ledger. `begin`: starts the hash of a
-    subject. `terms`: (4,) what the first record in a release adds to the sums of its row. `cap`: the `CapNumbers` of the
-    ledger. `release`: the open `Release` that records join; None: each is a release of its own.
+    subject. `terms`: (4,) what the first record in a release adds to the sums of its row. `cap`: the `CapNumbers` of the ledger.
+    `release`: the open `Release` that records join; None: each is a release of its own.
     """
 
     def __init__(self, account, lock, begin, cnp.ndarray terms not None, cap, release):
@@ -63,14 +91,19 @@ cdef class SubjectGate(RecordGate):
         cdef uint64_t key[2]
         cdef int64_t n
         cdef Py_ssize_t i
+        cdef long long number
+        cdef int large = 0
         if PyUnicode_CheckExact(subject):
             if not PyUnicode_IS_ASCII(subject):
                 return LATER
             person = PyUnicode_AsASCIIString(subject)
         elif PyBytes_CheckExact(subject):
             person = subject
-        elif PyLong_CheckExact(subject) and -(1 << 62) < subject < 1 << 62:
-            person = b"%d" % subject
+        elif PyLong_CheckExact(subject):
+            number = PyLong_AsLongLongAndOverflow(subject, &large)
+            if large:
+                return LATER
+            person = decimal(number)
         else:
             return LATER
         text = <const uint8_t*> PyBytes_AS_STRING(person)
@@ -87,7 +120,7 @@ cdef class SubjectGate(RecordGate):
         self._acquire()
         try:
             cache = self._account.cache
-            if getpid() != self._account.process:  # a fork, or closed
+            if own_process() != <long> self._account.process:  # a fork, or closed
                 return LATER
             if cache.rows is not self._rows or cache.index is not self._index:
                 self._look()

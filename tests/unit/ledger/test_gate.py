@@ -74,6 +74,18 @@ def test_a_charge_is_taken_back_exactly_if_random_words_ran_out() -> None:
     assert spent[0].epsilon == total
 
 
+def test_a_number_is_its_digits() -> None:
+    """Both ways of a record: the first one of a model is admitted by the ledger itself, all others by the gate."""
+    numbers = [sign * (10**k + rest) for k in range(20) for rest in (-1, 0, 7) for sign in (1, -1)]
+    numbers += [2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 2**64]
+    given = model("eps=1e6")
+    given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject="ann")
+    for number in numbers:
+        given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject=number)
+    for number in set(numbers):
+        assert given.ledger.spent(str(number)).records == numbers.count(number)
+
+
 def test_what_has_no_plain_subject_is_refused_as_before() -> None:
     given = model("eps=9")
     x = {"a": 0.5, "b": 0.5}
