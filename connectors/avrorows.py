@@ -194,7 +194,7 @@ def _read(data: bytes, layout: Layout) -> Any:
     return {name: _text(value) for name, value in item.items()} if isinstance(item, dict) else _text(item)
 
 
-def _text(value: object) -> Any:
+def _text(value: object) -> object:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 

@@ -31,7 +31,7 @@ class CallRecords:
     """
 
     X: np.ndarray
-    targets: list[Any]
+    targets: list[object]
     subjects: list[Any]
     budgets: list[Any]
 

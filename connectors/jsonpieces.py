@@ -47,7 +47,7 @@ def pieces(text: bytes, key: str) -> Iterator[tuple[Any, bool]]:
         yield part, twice
 
 
-def _parsed(text: bytes) -> tuple[Any, bool]:
+def _parsed(text: bytes) -> tuple[object, bool]:
     found = from_json(text, allow_inf_nan=False)
     return found, text.count(b":") != _keys(found) and has_duplicate_key(text, True)
 

@@ -134,7 +134,7 @@ def _encode_exactly(raw: Sequence[bytes], positions: np.ndarray, position: Posit
     return encode_objects(objects, positions[kept], position, encoder, dead)
 
 
-def _with_constants(text: bytes) -> dict[str, Any] | None:
+def _with_constants(text: bytes) -> dict[str, object] | None:
     """The object of a text that is JSON but for NaN and infinities, which Python writes; they are None, as null is."""
     if b"NaN" not in text and b"Infinity" not in text:
         return None
@@ -147,7 +147,7 @@ def _with_constants(text: bytes) -> dict[str, Any] | None:
 
 
 def encode_objects(
-    objects: list[dict[str, Any]],
+    objects: list[dict[str, object]],
     positions: np.ndarray,
     position: Position,
     encoder: Encoder,

@@ -84,7 +84,7 @@ class Codes:
     DOWN = -187
 
 
-def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mapping[str, object]) -> dict[str, Any]:
+def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mapping[str, object]) -> dict[str, object]:
     """The settings of librdkafka for options of `kafka.KafkaConsumer`; `bootstrap_servers`, `group`: see `kafkaclient`.
 
     Raises `ConfigError` for an option that librdkafka does not have.
@@ -227,7 +227,7 @@ class FastGroup(GroupClient):
             self._raise_noted()
         return polled
 
-    def _note(self, message: Message, ends: dict[Any, Any]) -> None:
+    def _note(self, message: Message, ends: dict[Any, object]) -> None:
         """Note what came in the place of a message: the end of a partition, or an error, which is raised later."""
         if (error := message.error()) is None:
             return

@@ -63,7 +63,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     budget: str = "eps=1"
     loss: LossName | Loss = "huber"
     fit_intercept: bool = True
-    random_state: Any = None
+    random_state: object = None
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
@@ -114,7 +114,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         """The intercept, after a fit: a number of a regressor, (1,) for two classes, (K,) for K."""
         return self._blocks()[1]
 
-    def _blocks(self) -> tuple[np.ndarray, Any]:
+    def _blocks(self) -> tuple[np.ndarray, object]:
         check_is_fitted(self, "model_")
         weights = self.model_.weights
         several = any(isinstance(block, dict) for block in weights.values())
@@ -134,7 +134,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         text: str = self.model_.statement()
         return text
 
-    def _tagged(self, tags: Any, of_kind: Any) -> Any:
+    def _tagged(self, tags: Any, of_kind: Any) -> object:
         """What scikit-learn may expect: with some hundred rows and a budget, no good score."""
         tags.non_deterministic = self.random_state is None
         tags.input_tags.string = tags.input_tags.categorical = self.features is not None
@@ -155,7 +155,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = len(self.feature_names_in_)
         return X
 
-    def _public(self, p: int) -> Mapping[str, Any] | list[str]:
+    def _public(self, p: int) -> Mapping[str, object] | list[str]:
         """The declared features, or columns with common bounds."""
         if self.features is not None:
             return self.features
@@ -252,7 +252,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     target: tuple[float, float] | None = None
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         tags = super().__sklearn_tags__()
         return self._tagged(tags, tags.regressor_tags)
 
@@ -303,7 +303,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     classes: Sequence[Any] | None = None
     loss: LossName | Loss = "logistic"
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = not _is_hinge(self.loss)
         return self._tagged(tags, tags.classifier_tags)

@@ -42,7 +42,7 @@ def _listed(name: str, given: object) -> list[Any]:
     return list(given)
 
 
-def _instead(found: object, before: float) -> Any:
+def _instead(found: object, before: float) -> object:
     """The same numbers, also by group or level, with `before` in place of NaN."""
     if isinstance(found, Mapping):
         return {key: _instead(value, before) for key, value in found.items()}

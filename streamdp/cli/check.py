@@ -170,7 +170,7 @@ def _planned(config: JobConfig, found: Inspection) -> Prospect | None:
     return prospect(config, found.expected_people if counts_people(config) else found.expected, found.shares())
 
 
-def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, Any]:
+def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, object]:
     from streamdp.config.checking import come_again, few_workers, unended
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals

@@ -121,6 +121,6 @@ def _said(counts: Counts) -> str:
     return f"{counts.learned:,} learned, {not_learned}"
 
 
-def _measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+def _measured(snapshot: Snapshot, measures: dict[str, object] | None) -> None:
     found = [f"; {name} {value:.4g}" for name, value in (measures or {}).items() if isinstance(value, float)]
     say(f"commit {snapshot.seq}: {_said(snapshot.counts)}{''.join(found)}")

@@ -21,7 +21,7 @@ PACK_FROM_BYTES = 1 << 16
 _TRANSIENT = (429, 502, 503, 504)
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
-Record = Mapping[str, Any]
+Record = Mapping[str, object]
 
 
 class Client(AbstractContextManager["Client"]):
@@ -105,7 +105,7 @@ class Client(AbstractContextManager["Client"]):
         if trouble:
             raise ServiceError(f"the service does not answer ({trouble})")
 
-    def _json(self, method: str, job: str, path: str, body: object = None, key: str | None = None) -> dict[str, Any]:
+    def _json(self, method: str, job: str, path: str, body: object = None, key: str | None = None) -> dict[str, object]:
         headers = {} if key is None else {"Idempotency-Key": key}
         content = None
         if body is not None:

@@ -164,7 +164,7 @@ class Definition(Settings):
         """The cap as a value. None if there is no cap."""
         return None if self.cap is None else parse_cap(self.cap)
 
-    def form_of_source(self) -> dict[str, Any] | None:
+    def form_of_source(self) -> dict[str, object] | None:
         """How the source writes its records, as settings of a file; None: as usual, or no file is read."""
         return None
 

@@ -54,7 +54,7 @@ class KafkaClientConfig(SourceOptions):
             raise ConfigError(f"source.brokers: missing setting; add it, or set {BOOTSTRAP} to host:port")
         return check_brokers(found)
 
-    def security_options(self) -> dict[str, Any]:
+    def security_options(self) -> dict[str, object]:
         """The part of `options` that producers need too."""
         shared = ("security_protocol", "sasl_", "ssl_", "client_id", "api_version")
         return {name: value for name, value in self.client_options().items() if name.startswith(shared)}
@@ -135,12 +135,12 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
 
     @field_validator("schema_registry", mode="before")
     @classmethod
-    def _url_or_more(cls, value: object) -> Any:
+    def _url_or_more(cls, value: object) -> object:
         return {"url": value} if isinstance(value, str) else value
 
     @field_validator("schemas", "schema_registry", "avro_schema")
     @classmethod
-    def _with_avro(cls, value: object, info: ValidationInfo) -> Any:
+    def _with_avro(cls, value: object, info: ValidationInfo) -> object:
         if value is not None and info.data.get("format") == "json":
             raise ValueError("needs format: avro")
         if info.field_name == "schema_registry" and value is not None and info.data.get("schemas") is not None:

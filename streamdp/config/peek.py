@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
 
 import polars as pl
 
@@ -218,7 +217,7 @@ def _object(text: bytes) -> dict[str, str | None] | None:
     return dict(_flat(item)) if isinstance(item, dict) else None
 
 
-def _flat(item: dict[str, Any], path: str = "") -> list[tuple[str, str | None]]:
+def _flat(item: dict[str, object], path: str = "") -> list[tuple[str, str | None]]:
     """The scalars of an object as text, by path; lists are left out."""
     out: list[tuple[str, str | None]] = []
     for name, value in item.items():

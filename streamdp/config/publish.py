@@ -110,12 +110,12 @@ class WebhookConfig(SinkConfig):
         return WebhookSink(self.url, {} if token is None else {"Authorization": f"Bearer {token}"}, self.proxy)
 
 
-SINKS: dict[str, Any] = {"postgresql": TableConfig, "kafka": TopicConfig, "webhook": WebhookConfig}
+SINKS: dict[str, object] = {"postgresql": TableConfig, "kafka": TopicConfig, "webhook": WebhookConfig}
 """The settings of each type of sink. A package adds a `SinkConfig` by an entry point of the group `streamdp.sinks`."""
 SINKS |= {found.name: found.load() for found in entry_points(group="streamdp.sinks")}
 
 
-def _of_url(value: object) -> Any:
+def _of_url(value: object) -> object:
     """The settings of a sink that is written as a URL: that of a webhook, or of a database with the table."""
     if not isinstance(value, str) or "://" not in value:
         return value

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
 
 
-def _label(item: object) -> Any:
+def _label(item: object) -> object:
     """The text that a CSV file holds for a label that YAML reads as a boolean or an integer."""
     return str(item) if isinstance(item, bool | int) else item
 
 
-def _category(item: object) -> Any:
+def _category(item: object) -> object:
     """The text of a truth value; other categories that YAML does not read as text need quotes."""
     return str(item).lower() if isinstance(item, bool) else item
 
@@ -198,23 +198,23 @@ class SchemaConfig(Settings):
 
     @field_validator("subject", mode="before", json_schema_input_type=str | SubjectConfig | None)
     @classmethod
-    def _column_or_type(cls, value: object) -> Any:
+    def _column_or_type(cls, value: object) -> object:
         if not isinstance(value, str | dict | SubjectConfig | None):
             raise ValueError("expected the name of a column, or a mapping with column and type")
         return {"column": value} if isinstance(value, str) else value
 
     @field_serializer("subject")
-    def _plain_subject(self, value: Any) -> Any:
+    def _plain_subject(self, value: Any) -> object:
         """Text is the type that a column has anyway."""
         return value.column if value is not None and value.type == "text" else value
 
     @field_serializer("features")
-    def _plain_features(self, value: object) -> dict[str, Any]:
+    def _plain_features(self, value: object) -> dict[str, object]:
         return self.declared()
 
     @field_validator("features", mode="before")
     @classmethod
-    def _bounds_or_categories(cls, value: object) -> Any:
+    def _bounds_or_categories(cls, value: object) -> object:
         """Check both alternatives here: pydantic would report one error for each branch of the union."""
         if not isinstance(value, dict):
             return value

@@ -97,14 +97,14 @@ class ReadConfig(BadRecordsConfig):
         raise NotImplementedError
 
 
-def type_of(value: Any, usual: Any = None) -> Any:
+def type_of(value: Any, usual: Any = None) -> object:
     """The `type` that settings name, with the `content` behind it if they name one; or the `usual` one."""
     keys, mapped = ("type", "content"), isinstance(value, Mapping)
     kind, content = (value.get(key) if mapped else getattr(value, key, None) for key in keys)
     return usual if kind is None else kind if content is None else f"{kind} {content}"
 
 
-def by_type(kinds: Mapping[str, Any], usual: str) -> Any:
+def by_type(kinds: Mapping[str, Any], usual: str) -> object:
     """The annotation of a setting that is one of the `kinds`, by its `type`; without a type the `usual` one.
 
     A text is of the type "file".
@@ -130,7 +130,7 @@ class SourceOptions(Settings):
 
     @field_validator("options")
     @classmethod
-    def _no_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _no_secrets(cls, options: dict[str, object]) -> dict[str, object]:
         for name, value in options.items():
             problem = None
             if isinstance(value, Mapping):
@@ -143,7 +143,7 @@ class SourceOptions(Settings):
                 raise ValidationError.from_exception_data("options", [detail])  # it locates the option
         return options
 
-    def client_options(self) -> dict[str, Any]:
+    def client_options(self) -> dict[str, object]:
         """`options` with the values of their secrets. Raises `ConfigError` if a secret cannot be read."""
         return {name: secret(f"source.options.{name}", value) for name, value in self.options.items()}
 

@@ -78,7 +78,7 @@ def usual_delta(records: int | None) -> float:
     return float(f"1e-{max(6, math.ceil(math.log10(records)) + 1)}")
 
 
-def completed(settings: Mapping[str, object]) -> dict[str, Any]:
+def completed(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of a job with the estimator, delta and window that its trust model implies.
 
     What is given stays, and settings that are malformed are left to the validation that follows.
@@ -108,7 +108,7 @@ def completed(settings: Mapping[str, object]) -> dict[str, Any]:
     return job
 
 
-def _with_statistics(job: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+def _with_statistics(job: dict[str, object], model: dict[str, object]) -> dict[str, object]:
     """The settings of a job with statistics; calls would wait for the end of a window.
 
     In windows, and without quantiles, a process needs no delta.
@@ -124,7 +124,7 @@ def _with_statistics(job: dict[str, Any], model: dict[str, Any]) -> dict[str, An
     return job
 
 
-def _mapping(settings: Mapping[str, object], key: str) -> Mapping[str, Any]:
+def _mapping(settings: Mapping[str, object], key: str) -> Mapping[str, object]:
     found = settings.get(key)
     return found if isinstance(found, Mapping) else {}
 

@@ -17,7 +17,7 @@ from streamdp.errors import ConfigError
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's class-level registry, refilled below
+    yaml_implicit_resolvers: dict[str, object] = {}  # noqa: RUF012 - PyYAML's class-level registry, refilled below
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

@@ -72,14 +72,14 @@ def check_poll(max_records: object, timeout_s: Any) -> None:
         raise ConfigError(f"timeout_s: expected a number of seconds, got {timeout_s!r}")
 
 
-def check_record(x: object) -> Mapping[Any, Any]:
+def check_record(x: object) -> Mapping[Any, object]:
     """Return a record, `x`: values by name. Raises `SchemaError` for anything else."""
     if not isinstance(x, Mapping):
         raise SchemaError(f"record: expected a mapping of values by name, got {type(x).__name__}")
     return x
 
 
-def lookup(record: Mapping[str, object], column: str) -> Any:
+def lookup(record: Mapping[str, object], column: str) -> object:
     """Return the value of a record under a column: a key, or a path of keys with dots. None if it has none."""
     if column in record or "." not in column:
         return record.get(column)

@@ -52,7 +52,7 @@ class Admission:
         self._history, self._charges = CapHistory({}), False  # the second: whether its ledger admitted records of it
         self._counted: Budget | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_clones"}
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ class BatchEstimator(Estimator):
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float = 0.0
-    validation: Mapping[str, Any] | None = None
+    validation: Mapping[str, object] | None = None
     phase = property(phase)
     interval = interval
     settling = settling
@@ -142,7 +141,7 @@ class BatchEstimator(Estimator):
         with self.learner.rng.lock:
             return self._batches("part").part(X, y)
 
-    def learn_parts(self, sizes: Sequence[int], ask: Callable[[int, dict[str, Any]], Iterable[np.ndarray]]) -> None:
+    def learn_parts(self, sizes: Sequence[int], ask: Callable[[int, dict[str, object]], Iterable[np.ndarray]]) -> None:
         """Learn the next batches, whose records are in other processes.
 
         Parameters

@@ -108,7 +108,7 @@ class Estimator(river_base.Estimator, Parameters):
     learns: type[Learner]
     predicts_classes: ClassVar[bool] = False
     """Whether targets are classes, and not numbers."""
-    validation: Mapping[str, Any] | None = None
+    validation: Mapping[str, object] | None = None
     target: tuple[float, float] | Mapping[str, Any] | None = None
     held_out: HeldOutStatistics | None = None
     """What records say about the model's error; None without `validation`."""
@@ -254,11 +254,11 @@ class Estimator(river_base.Estimator, Parameters):
     def n_seen(self, n: int) -> None:
         self.learner.seen[0] = n
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         with self.learner.rng.lock:
             return self.__dict__.copy()
 
-    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
+    def clone(self, new_params: dict[str, object] | None = None, include_attributes: bool = False) -> Self:
         """Return a new estimator with the same parameters.
 
         Parameters
@@ -294,7 +294,7 @@ class Estimator(river_base.Estimator, Parameters):
         return () if self._features is None else self._features.names
 
     @property
-    def _device_features(self) -> tuple[Any, ...] | Mapping[Any, Any]:
+    def _device_features(self) -> tuple[object, ...] | Mapping[Any, object]:
         """The features as a device takes them: raw if the schema is declared."""
         return self.features if isinstance(self.features, Mapping) else self._names
 
@@ -643,7 +643,7 @@ class Estimator(river_base.Estimator, Parameters):
         """All that a record without a budget of its own spends: on the model, its answer, and the statistics."""
         return self._admission.spend
 
-    _side_of: tuple[Any, float, tuple[float, float] | int | None] | None = None  # what `add_statistics` was given
+    _side_of: tuple[object, float, tuple[float, float] | int | None] | None = None  # what `add_statistics` was given
 
     def add_statistics(self, statistics: Any, share: float, target: tuple[float, float] | int | None) -> None:
         """Estimate statistics of the records that are learned from now on, too.
@@ -956,7 +956,7 @@ class Estimator(river_base.Estimator, Parameters):
         self.need_learned("linear")
         return self._predicting("linear").linear()
 
-    def moderation(self) -> dict[str, Any] | None:
+    def moderation(self) -> dict[str, object] | None:
         """What `moderation` needs for the probabilities of two classes, as plain numbers; None: it is not used.
 
         The squares are those of (column - centre) / scale, and the constant.

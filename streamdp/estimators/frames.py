@@ -19,7 +19,7 @@ def as_frame(X: Any) -> Any:
     return X.collect() if type(X).__name__ == "LazyFrame" else X
 
 
-def array_of(y: object) -> Any:
+def array_of(y: object) -> object:
     """A series of numbers or truth values without gaps as an array; any other y as it is."""
     if str(getattr(y, "dtype", "")).lower().startswith(("float", "int", "uint", "bool")):
         found = np.asarray(y)
@@ -28,7 +28,7 @@ def array_of(y: object) -> Any:
     return y
 
 
-def names_of(X: object) -> list[Any] | None:
+def names_of(X: object) -> list[object] | None:
     """The names of the columns of a frame; None for an array. Raises `SchemaError` for any other X."""
     if not (hasattr(X, "__len__") and getattr(X, "ndim", None) != 0):
         raise SchemaError(f"X: expected a frame or an array, got {type(X).__name__}")
@@ -52,7 +52,7 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
     return array[:, list(names).index(name)]
 
 
-def series_like(X: Any, values: Any) -> Any:
+def series_like(X: Any, values: Any) -> object:
     """Predictions, values (n,), in the form of the rows X: a series of the same library, or an array."""
     if names_of(X) is None:
         return np.asarray(values)
@@ -63,7 +63,7 @@ def series_like(X: Any, values: Any) -> Any:
     return pd.Series(values, index=X.index)
 
 
-def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> Any:
+def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> object:
     """As `series_like`, for values (n, K) of rows X: one column for each label."""
     if names_of(X) is None:
         return values

@@ -51,7 +51,7 @@ def _known(kind: type) -> frozenset[str]:
     return frozenset(signature(kind).parameters)
 
 
-def check_parameters(kind: type, given: dict[str, Any]) -> None:
+def check_parameters(kind: type, given: dict[str, object]) -> None:
     """Raise `ConfigError` for given keywords that a kind of estimator does not have, with what is meant."""
     for name in given.keys() - _known(kind):
         if name in _NEEDLESS:

@@ -16,7 +16,7 @@ from streamdp.learners.learner import Learner
 _HOLDERS = (list, tuple, set, frozenset, deque, UserList)
 
 
-def _parts(item: object) -> Iterator[Any]:
+def _parts(item: object) -> Iterator[object]:
     """What an object of a model holds directly."""
     if is_private(item):
         return

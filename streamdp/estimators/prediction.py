@@ -23,7 +23,7 @@ class Prediction:
     def __init__(self, features: Features, learner: Learner, intercept: bool) -> None:
         self._features, self._learner, self._intercept = features, learner, intercept
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in ("predictor", "_latest")}
 
     def reader(self) -> Predictor:
@@ -91,7 +91,7 @@ class Prediction:
         blocks = self._learner.problem.blocks(self.estimate(), p)
         return blocks[:, :p].copy(), blocks[:, p].copy() if self._intercept else np.zeros(len(blocks))
 
-    def moderation(self) -> dict[str, Any] | None:
+    def moderation(self) -> dict[str, object] | None:
         """See `Estimator.moderation`."""
         if not (variance := self._learner.noise_variance()):
             return None

@@ -32,7 +32,7 @@ def checksum(text: str) -> str:
     return blake2b(text.encode(), digest_size=32, person=b"streamdp-model").hexdigest()
 
 
-def save(path: str, kind: str, parameters: Mapping[str, object], state: dict[str, Any]) -> None:
+def save(path: str, kind: str, parameters: Mapping[str, object], state: dict[str, object]) -> None:
     """See `Estimator.save`: path, and of the estimator its kind, parameters and state.
 
     Raises `ConfigError` for parameters that cannot be written, and `StoreError` if the file cannot be.
@@ -69,7 +69,7 @@ def _written(name: str, value: object) -> Any:
     return plain
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     """Tuples as lists, as JSON reads them, and numpy's arrays and scalars as lists and Python's scalars."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}

@@ -169,7 +169,7 @@ class _Reader:
             raise ConfigError(f"{name!r}: {feature!r} has several columns; expected one number, or categories")
         return declared
 
-    def _edges_of(self, name: str, kind: str, of: Any, by: object, given: Any) -> Mapping[str, Any]:
+    def _edges_of(self, name: str, kind: str, of: Any, by: object, given: Any) -> Mapping[str, object]:
         """The declared edges by column. Those of a single counted number may stand alone."""
         if given is None:
             return {}
@@ -810,7 +810,7 @@ class Statistics(Estimator):
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
 
 
-def _apart(columns: Any, names: Sequence[Any]) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+def _apart(columns: Any, names: Sequence[Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """One or several columns, and the names of the kinds of each, from those of all together."""
     if not isinstance(columns, list | tuple):
         return [columns], [names]
@@ -874,7 +874,7 @@ def _with_limits(found: Estimates, z: float) -> np.ndarray:
     return np.column_stack([found.values, found.limits(z)])
 
 
-def _shaped(one: Declared, flat: Sequence[object]) -> Any:
+def _shaped(one: Declared, flat: Sequence[object]) -> object:
     """A list by group and item as mappings, without those of a single one."""
     if not (k := len(one.keys)):
         return {}

@@ -23,8 +23,8 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, weakness
 _PARTS = ("river.compose.", "river.preprocessing.")
 _FAR = 10.0  # a value beyond it, where a scale of about 1 is expected
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
-_given: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any]] = WeakKeyDictionary()
-_quiet: dict[str, WeakSet[Any]] = {"repeats": WeakSet(), "hints": WeakSet(), "records": WeakSet()}
+_given: WeakKeyDictionary[Any, WeakValueDictionary[Any, object]] = WeakKeyDictionary()
+_quiet: dict[str, WeakSet[object]] = {"repeats": WeakSet(), "hints": WeakSet(), "records": WeakSet()}
 _dear: set[type] = set()
 _unsaid: ContextVar[bool] = ContextVar("unsaid", default=False)
 

@@ -81,7 +81,7 @@ class _Windowed(Estimator):
     smoothness: float | None = None
     strong_convexity: float = 0.0
     scaling: str | None = None
-    validation: Mapping[str, Any] | None = None
+    validation: Mapping[str, object] | None = None
     learns = Windows
     n_users = counted("n_users", "Users that were learned from; a user counts once for each window.")
     n_windows = counted("n_windows", "Windows released.")

@@ -370,7 +370,7 @@ class Batches(Learner):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"probes": None}
 
     def discard(self) -> None:

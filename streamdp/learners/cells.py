@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -134,7 +134,7 @@ class Block(Protocol):
     def size(self) -> int:
         """How many numbers."""
 
-    def summed(self, scale: float) -> tuple[Any, ...]:
+    def summed(self, scale: float) -> tuple[object, ...]:
         """How `BlockSums` sums the vectors of rows, each in whole numbers of 1/scale, to which it is rounded."""
 
     def vectors(self, X: np.ndarray) -> np.ndarray:
@@ -199,7 +199,7 @@ class Cells(Block):
         """Group by group."""
         return Crossed((self.groups, self.bins))
 
-    def summed(self, scale: float) -> tuple[Any, ...]:
+    def summed(self, scale: float) -> tuple[object, ...]:
         bins = self.bins.count
         lags = np.rint(_lags(bins) * scale) if self.ordered else ()
         return int(self.ordered), self.cells.places, -1, bins, round(scale), 0.0, lags
@@ -266,7 +266,7 @@ class Values(Block):
         squares = (rows[2] / self.squares + rows[0]) / 2
         return np.stack([rows[0], rows[1], squares]), (noise * (self.groups.count > 1), noise)
 
-    def summed(self, scale: float) -> tuple[Any, ...]:
+    def summed(self, scale: float) -> tuple[object, ...]:
         return self.kind, self.groups.places, self.column, 1, scale, self.squares, ()
 
     def vectors(self, X: np.ndarray) -> np.ndarray:

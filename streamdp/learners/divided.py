@@ -156,7 +156,7 @@ class SumsPart(Sums):
         self.sums: list[tuple[int, np.ndarray]] = []
         """The rows and the `BatchSum.total` of each batch."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"sums": []}
 
     @property

@@ -58,7 +58,7 @@ class HeldPure(BatchSum):
         self.sums = None if keyed or self._ranks else self._summed
         vars(self).update(self._nothing())
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | self._nothing()
 
     def _nothing(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class PanPure(BatchSum):
         self.sums = sums_of(self.parts, self._cells)
         self._sum = np.zeros(self.sums.size, dtype=np.int64)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_sum": np.zeros_like(self._sum)}
 
     @property

@@ -102,7 +102,7 @@ class KeyedSum:
         texts, adds = ((0, n) for n in (len(self.block.places), self.block.parts))
         return {"_texts": np.zeros(texts, np.uint8), "_adds": np.zeros(adds, np.int64), "_n": 0}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | self._nothing()
 
 

@@ -123,7 +123,7 @@ class Learner(ABC):
         self.refusal: str | None = None
         """Why rows cannot be learned here, as the text of an error; None: they can."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """A copy holds the state of the last boundary: what is open is not in it."""
         return self.__dict__ | {"fast": None, "seen": np.array([self.n_released])}
 

@@ -168,7 +168,7 @@ class ShuffleBatches(Batches):
             ones += np.append(local.counts(np.zeros((people, params.d))).sum(axis=0), people)
         return Analyzer(params).sum_of_counts(ones[:-1], params.users)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = super().__getstate__()
         return state if self.columns is None else state | {"_ones": np.zeros_like(self._ones)}
 

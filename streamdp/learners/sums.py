@@ -166,7 +166,7 @@ class Mixed(BatchSum):
     def total(self) -> np.ndarray:
         return self._ones
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_ones": np.zeros_like(self._ones)}
 
     def open(self, rng: Any, batch: int) -> None:

@@ -56,7 +56,7 @@ class WindowWarning(UserWarning):
 
 
 @lru_cache(maxsize=256)
-def _plan(method: Method, task: Task) -> Any:
+def _plan(method: Method, task: Task) -> object:
     return method.plan(task)
 
 
@@ -166,7 +166,7 @@ class Windows(Collector):
             own=() if self.columns is None else self.columns.own,
         )
 
-    def _planned(self, users: int) -> Any:
+    def _planned(self, users: int) -> object:
         return _plan(self.method, self._task(users))
 
     # -- units -------------------------------------------------------------------------------------------------------

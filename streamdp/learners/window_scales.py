@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -104,9 +103,9 @@ class Scales:
         table: np.ndarray,
         final: np.ndarray,
         task: Task,
-        plan: Callable[[Task], Any],
+        plan: Callable[[Task], object],
         rng: Rng,
-    ) -> tuple[Any, np.ndarray, np.ndarray] | None:
+    ) -> tuple[object, np.ndarray, np.ndarray] | None:
         """Find new centres and scales with a share of the window's budget, from the last `table` (2, k).
 
         Not all columns are `final` (k,). `plan` plans the method for a task. Returns the plan for the rest of the

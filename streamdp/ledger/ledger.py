@@ -318,7 +318,7 @@ class Ledger(AbstractContextManager["Ledger"]):
     def __copy__(self) -> Ledger:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+    def __deepcopy__(self, memo: dict[int, object]) -> Ledger:
         return self
 
     def __reduce__(self) -> NoReturn:

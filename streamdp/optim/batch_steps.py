@@ -160,7 +160,7 @@ class BatchSteps(ABC):
         """The state as plain values and new arrays."""
         return {"state": self._numbers.copy(), "place": list(self.place)}
 
-    def planned_anew(self, state: Mapping[str, object]) -> Mapping[str, Any]:
+    def planned_anew(self, state: Mapping[str, object]) -> Mapping[str, object]:
         """Return what to `read` of a state that was learned with another noise; a plan follows from the noise."""
         return state
 

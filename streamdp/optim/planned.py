@@ -131,7 +131,7 @@ class Planned(BatchSteps):
     def _numbers(self) -> np.ndarray:
         return self.sequence.points
 
-    def planned_anew(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    def planned_anew(self, state: Mapping[str, Any]) -> Mapping[str, object]:
         """See `BatchSteps.planned_anew`: its answer begins the epoch again, by the plan for the present noise."""
         points = finite_array(state, "state", self.sequence.points.shape)
         return {**state, "state": np.broadcast_to(points[1], points.shape), "place": [state["place"][0], 0, 0]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -63,5 +62,5 @@ class GridSum:
         """Return fresh noise (size,) by `rng`, in cells."""
         return grid_noise(rng, self.scale * self.louder, len(self.total))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"total": np.zeros_like(self.total)}

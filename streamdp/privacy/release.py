@@ -87,7 +87,7 @@ class Release:
         """Further sums of its records, by name: they end with it, and what a record spends covers all."""
         self.close()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Release:
+    def __deepcopy__(self, memo: dict[int, object]) -> Release:
         """Return an open release without records: a copy of a learner holds the state of its last boundary."""
         new = memo[id(self)] = Release(self.spend, self._together)
         new.sums = copy.deepcopy(self.sums, memo)

@@ -132,7 +132,7 @@ class Agreement:
             if got != agreed:
                 raise ConfigError(f"refused: the learner announces another {what} than this job has")
 
-        def agreed_sum(place: Place, budget: ApproxDP, given: dict[str, Any]) -> VectorSum:
+        def agreed_sum(place: Place, budget: ApproxDP, given: dict[str, object]) -> VectorSum:
             ours = self.params(place)
             same("budget", budget, ours.budget)
             same("number of people", given["users"], ours.users)

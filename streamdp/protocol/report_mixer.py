@@ -86,7 +86,7 @@ class ReportMixer:
                 self._issued = expires_at, Issued(text.encode(), etag)
             return self._issued[1]
 
-    def take(self, items: list[Any]) -> dict[int, str]:
+    def take(self, items: list[object]) -> dict[int, str]:
         """Take reports, JSON values `items`, into the open batch, and close it if it has enough.
 
         Returns by index the reasons of those that it does not take; see docs/reports.md.

@@ -162,7 +162,7 @@ def name_of(row: Mapping[str, object]) -> str:
     return " ".join(_words(row[key]) for key in ("window", "statistic", "group", "item") if row.get(key) is not None)
 
 
-def as_lists(part: object) -> Any:
+def as_lists(part: object) -> object:
     """Return a group or an item with lists in place of tuples, as JSON has it.
 
     >>> as_lists(("yes", (18.0, 30.0)))

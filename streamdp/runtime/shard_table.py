@@ -123,7 +123,7 @@ class ShardTable(dict[Shard, Lane]):
         self.stale = False  # whether the lanes hold what must not be committed, and must be read from the store again
         self._build = build
         self._estimator: Estimator | None = None  # None before the first claim
-        self._state: Mapping[str, Any] = {}  # of the estimator at the last boundary
+        self._state: Mapping[str, object] = {}  # of the estimator at the last boundary
         self._home: Shard | None = None  # whose row holds the state; None before anything is learned
         self._moved: set[Shard] = set()  # the rows that the state has left, or come to, since the last commit
         self._changes = 0  # how many changes of the stream the estimator had noticed at the last commit

@@ -272,7 +272,7 @@ class Worker:
         full = self._shards.pending >= records
         return full or (late and self._shards.uncommitted) or self._shards.unpinned
 
-    def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
+    def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[object]]]:
         began = time.time_ns()
         try:
             polled = self._source.poll(max_records, timeout_s)
@@ -393,7 +393,9 @@ class Worker:
             self._shards.mark_noted(waiting)
             self._noted_at = self._clock()
 
-    def _write_letters(self, parts: dict[Shard, Part], call: Callable[[Callable[[], Any]], Any]) -> dict[Shard, Part]:
+    def _write_letters(
+        self, parts: dict[Shard, Part], call: Callable[[Callable[[], object]], object]
+    ) -> dict[Shard, Part]:
         """Write the dead letters of parts; returns the parts with the place after them."""
         if self._dead_letters is None:
             return parts

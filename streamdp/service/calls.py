@@ -46,7 +46,7 @@ def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
     return call.model_copy(update={"records": records})
 
 
-def read_pieces(body: bytes, key: str, form: str) -> Iterator[Any]:
+def read_pieces(body: bytes, key: str, form: str) -> Iterator[object]:
     """The `body` of a call as `jsonpieces.pieces` parse it, with what is under `key`. `form` is what is expected.
 
     Raises `ProblemError`, 400 or 413, whose context has no value: errors of a parser quote them.

@@ -136,7 +136,7 @@ class Connection(H11Protocol):
         self.address = address
         self.spare = False
         self._places = places
-        self._connecting: asyncio.Task[Any] | None = None
+        self._connecting: asyncio.Task[object] | None = None
         self._dropped = False
         self._head: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None

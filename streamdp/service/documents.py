@@ -27,7 +27,7 @@ def shown(counts: Counts) -> dict[str, int]:
     return names | {"dead": counts.dead_letters}
 
 
-def summary(job: Job) -> dict[str, Any]:
+def summary(job: Job) -> dict[str, object]:
     """A line of the list of models."""
     snapshot = job.snapshot
     return {
@@ -41,7 +41,7 @@ def summary(job: Job) -> dict[str, Any]:
     }
 
 
-def description(job: Job) -> dict[str, Any]:
+def description(job: Job) -> dict[str, object]:
     """All about a model but its weights."""
     model = job.model
     achieved = model.estimator.guarantee
@@ -57,7 +57,7 @@ def description(job: Job) -> dict[str, Any]:
     return summary(job) | found | shown_of_stream(job)
 
 
-def shown_of_stream(job: Job) -> dict[str, Any]:
+def shown_of_stream(job: Job) -> dict[str, object]:
     """What private answers say about a model, under `validation`, and what is known about a `change` of the stream.
 
     Empty without both. After a change that the learner noticed, `last_change` are the records at that time, if known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """What a look at the store found."""
 
     snapshot: Snapshot | None = None  # the last committed one, all shards combined; None if it is the known one
-    measures: dict[str, Any] | None = None  # scores on the public holdout; None without a holdout
+    measures: dict[str, object] | None = None  # scores on the public holdout; None without a holdout
     trouble: str | None = None  # why the store cannot be read, without values; None if it can
 
 

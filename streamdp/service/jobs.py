@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from streamdp.config.job import JobConfig
 from streamdp.errors import reason_of
@@ -33,7 +33,7 @@ SILENT = f"the database has not answered for {ANSWER_S:g} s"
 T = TypeVar("T")
 _log = logging.getLogger("streamdp.service.jobs")
 
-Listener = Callable[[Snapshot, dict[str, Any] | None], None]
+Listener = Callable[[Snapshot, dict[str, object] | None], None]
 
 
 class Job:
@@ -55,7 +55,7 @@ class Job:
         # the same at earlier times: seconds since 1970 (UTC), and the counts then
         self.reasons_over_time: deque[tuple[float, dict[str, int]]] = deque(maxlen=_MOST_TIMES)
         self.listeners: set[Listener] = set()
-        self.measures: dict[str, Any] | None = None
+        self.measures: dict[str, object] | None = None
         self.event = (-1, b"")
         """The version and the text of the last event."""
         self.lag: int | None = None
@@ -102,7 +102,7 @@ class Job:
         """The measures of the best constant on the public holdout; None without one. It reads the file."""
         return None if self.config.holdout is None else Holdout(self.config).constant()
 
-    def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+    def take(self, snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         """Show another committed snapshot and its `measures` on the holdout (None without one); call the listeners."""
         self.snapshot, self.measures = snapshot, measures
         for listener in tuple(self.listeners):

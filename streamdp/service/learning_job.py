@@ -134,7 +134,7 @@ class LearningJob(Job):
         if self._source is not None:
             self._source.give_up()
 
-    def take(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+    def take(self, snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         """See `Job.take`. A look at the store that a later commit has overtaken is left out."""
         if snapshot.seq >= self.snapshot.seq or snapshot.committed_at > self.snapshot.committed_at:
             super().take(snapshot, measures)
@@ -290,7 +290,7 @@ class LearningJob(Job):
         with contextlib.suppress(RuntimeError):  # the loop is closed after a forced exit
             self._loop.call_soon_threadsafe(action)
 
-    def _show(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+    def _show(self, snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         self._in_loop(lambda: self.take(snapshot, measures))
 
     def _read_reports(self, store: Store, answers: Answers, source: HTTPSource) -> None:
@@ -391,7 +391,7 @@ class LearningJob(Job):
             if dead_letters is not None:
                 dead_letters.close()
 
-    def _committed(self, snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+    def _committed(self, snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         """Show a commit, then answer its calls: after the answer, a caller sees at least this version."""
         self._show(snapshot, measures)
         if self._source is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import orjson
 
@@ -67,7 +66,7 @@ class MixingJob(Job):
                 self.trouble = None
         return self.mixer.document()
 
-    def after_reports(self, size: int, dead: dict[int, str]) -> dict[str, Any]:
+    def after_reports(self, size: int, dead: dict[int, str]) -> dict[str, object]:
         """Forward a batch that was closed, and return what a device is told of `size` reports, some of them `dead`."""
         self.note_reasons(dead.values())
         if self.mixer.next_call() is not None and (self._forwarding is None or self._forwarding.done()):

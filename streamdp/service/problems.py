@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 import orjson
 from fastapi import Response
@@ -70,7 +69,7 @@ def place_of(error: BaseException | None) -> str:
     return "an unknown place" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
 
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
+RESPONSES: dict[int | str, dict[str, object]] = {
     status: {
         "description": description,
         "content": {
@@ -105,6 +104,6 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def responses(*statuses: int) -> dict[int | str, dict[str, object]]:
     """The problems of a route, for its description; each of the HTTP `statuses` is a key of `RESPONSES`."""
     return {status: RESPONSES[status] for status in statuses}

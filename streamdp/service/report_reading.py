@@ -34,8 +34,8 @@ _log = logging.getLogger("streamdp.service.learning")
 async def read_reports(
     build: Callable[[Position], ReportTopic],
     position: Position,
-    call_of: Callable[[list[Any], Position], Call],
-    submit: Callable[[Call], Any],
+    call_of: Callable[[list[object], Position], Call],
+    submit: Callable[[Call], object],
     tell: Callable[[str | None], None],
 ) -> None:
     """Read a topic from a position until `submit`, as `HTTPSource.submit`, refuses for good.
@@ -62,7 +62,7 @@ async def read_reports(
         await asyncio.sleep(RETRY_S)
 
 
-async def _submitted(call: Call, submit: Callable[[Call], Any]) -> bool:
+async def _submitted(call: Call, submit: Callable[[Call], object]) -> bool:
     """Whether the source took the call; it waits while the queue is full."""
     while True:
         try:

@@ -61,7 +61,7 @@ async def reports(request: Request, job: JobName) -> Response:
     return documents.answer(await found.submit(call))
 
 
-def _items(body: bytes) -> list[Any]:
+def _items(body: bytes) -> list[object]:
     form, items = '{"reports": [...]}', list[Any]()
     for i, part in enumerate(calls.read_pieces(body, "reports", form)):
         listed = part if i else isinstance(part, dict) and part.keys() == {"reports"} and part["reports"]

@@ -62,7 +62,7 @@ class ModelAnswer(Summary):
     statement: str
     doubts: list[str]
     unpublished: list[str] = Field(description="Why sinks have not taken the last commit, one sentence for each.")
-    validation: dict[str, Any] | None = None
+    validation: dict[str, object] | None = None
     change: str | None = None
     last_change: int | None = None
 
@@ -198,7 +198,7 @@ def body(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
-def _inlined(schema: object, definitions: dict[str, Any]) -> Any:
+def _inlined(schema: object, definitions: dict[str, object]) -> object:
     """A schema with the `definitions` in the place of their references, which are to another document."""
     if isinstance(schema, list):
         return [_inlined(part, definitions) for part in schema]
@@ -209,12 +209,12 @@ def _inlined(schema: object, definitions: dict[str, Any]) -> Any:
     return {key: _inlined(part, definitions) for key, part in schema.items()}
 
 
-def answers(kind: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+def answers(kind: type[BaseModel]) -> dict[int | str, dict[str, object]]:
     """The description of what a route answers if all is well, with an example."""
     return {200: {"model": kind, "content": {"application/json": {"example": EXAMPLES[kind]}}}}
 
 
-IDEMPOTENT: dict[str, Any] = {
+IDEMPOTENT: dict[str, object] = {
     "parameters": [
         {
             "name": "Idempotency-Key",
@@ -226,7 +226,7 @@ IDEMPOTENT: dict[str, Any] = {
 }
 """The description of the header that makes a retry count once."""
 
-ONE_JOB: dict[str, Any] = {
+ONE_JOB: dict[str, object] = {
     "parameters": [
         {"name": "job", "in": "query", "description": "Asks for one job only.", "schema": {"type": "string"}}
     ]
@@ -250,7 +250,7 @@ _MODEL = _SUMMARY | {
 }
 _LATE = {"name": "hour", "value": 0.07, "low": 0.05, "high": 0.09, "settles_at": None, "unit": "score per unit of hour"}
 _MEAN = {"statistic": "mean delay", "group": "JFK", "item": None, "value": 12.4, "low": 12.1, "high": 12.7}
-EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
+EXAMPLES: dict[type[BaseModel], dict[str, object]] = {
     Models: {"models": [_SUMMARY], "unusable": []},
     ModelAnswer: _MODEL,
     Weights: {"version": 4, "weights": [_LATE], "doubts": []},

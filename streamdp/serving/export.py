@@ -45,7 +45,7 @@ FORMAT, VERSION = "streamdp linear model", 1
 
 
 Written = str | bytes | dict[str, str]
-Writer = Callable[[Mapping[str, Any], str], Written]
+Writer = Callable[[Mapping[str, object], str], Written]
 """Writes a document; the second argument is SQL's table. Raises `ConfigError` for what the language cannot say."""
 
 
@@ -143,7 +143,7 @@ def _check_names(columns: Set[str], target: str | None, shares: Sequence[str]) -
             )
 
 
-def _of_names(names: tuple[object, ...]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _of_names(names: tuple[object, ...]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Features without a schema: numbers as they come, and 0 for a missing one."""
     inputs = [{"name": str(n), "column": n, "type": "number", "missing": 0.0, "blanks": []} for n in names]
     kinds: dict[str, object] = {"kind": "as it is", "constants": [], "ends": None}
@@ -160,7 +160,7 @@ def _of_schema(schema: Schema) -> tuple[list[dict[str, Any]], list[dict[str, Any
     return inputs, [*columns, *found]
 
 
-def _input(declared: Declaration) -> dict[str, Any]:
+def _input(declared: Declaration) -> dict[str, object]:
     """What the values of a feature may be."""
     form = None if declared.format is None else _format(declared.name, declared.format)
     codes = dict(declared.codes)
@@ -200,7 +200,7 @@ def _format(name: str, written: str) -> str:
     return form
 
 
-def _column(piece: Piece, k: int) -> dict[str, Any]:
+def _column(piece: Piece, k: int) -> dict[str, object]:
     constants = [None if c == math.inf else c for c in piece.at]
     curved = [piece.origin - piece.unit, piece.origin + piece.unit] if piece.kind in CURVES else None
     ends = list(piece.at) if piece.kind == "linear" else curved

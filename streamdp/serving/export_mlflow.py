@@ -51,14 +51,14 @@ def mlflow_files(document: Mapping[str, Any], table: str) -> dict[str, str]:
     }
 
 
-def _inputs(inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _inputs(inputs: list[dict[str, object]]) -> list[dict[str, object]]:
     """The raw columns: doubles if all that is made of them are numbers, otherwise texts."""
     texts = {given["column"] for given in inputs if given["type"] != "number"}
     names = dict.fromkeys(given["column"] for given in inputs)
     return [{"name": n, "type": "string" if n in texts else "double", "required": True} for n in names]
 
 
-def _outputs(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _outputs(document: Mapping[str, Any]) -> list[dict[str, object]]:
     classes = document["classes"]
     kinds = {type(label) for label in classes or (0.0,)}
     kind = {bool: "boolean", int: "long", float: "double"}.get(kinds.pop() if len(kinds) == 1 else str, "string")

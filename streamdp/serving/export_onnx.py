@@ -60,7 +60,7 @@ class _Graph:
         self.onnx = onnx
         self.nodes: list[Any] = []
         self.inputs: dict[str, int] = {}
-        self._constants: dict[str, Any] = {}
+        self._constants: dict[str, object] = {}
 
     def add(self, kind: str, *inputs: Any, domain: str = "", **attributes: Any) -> str:
         """Add a node and return the name of its output. Inputs are names, or constants: numbers and arrays."""
@@ -169,7 +169,7 @@ def _clip(graph: _Graph, x: str, low: float, high: float) -> str:
 
 def _outputs(
     graph: _Graph, document: Mapping[str, Any], X: str, scores: str, gaps: str
-) -> dict[str, tuple[str, int, list[Any]]]:
+) -> dict[str, tuple[str, int, list[object]]]:
     types, classes = graph.onnx.TensorProto, document["classes"]
     if classes is None:
         if document["cut"] is not None:

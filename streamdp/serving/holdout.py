@@ -42,7 +42,7 @@ class Holdout:
         if not len(self._y):
             raise SourceError(f"{path}: the holdout has no records")
 
-    def measure(self, estimator: Any) -> dict[str, Any] | None:
+    def measure(self, estimator: Any) -> dict[str, object] | None:
         """Measure an `estimator` of the job; None while nothing is learned.
 
         Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute
@@ -57,7 +57,7 @@ class Holdout:
             found["warning"] = f"on the public holdout, the model is worse than the best constant: {worse}"
         return found
 
-    def _measures(self, estimator: Any) -> dict[str, Any]:
+    def _measures(self, estimator: Any) -> dict[str, object]:
         out: dict[str, object] = {"records": len(self._y)}
         predicted = estimator.predict_encoded(self._X)
         if self._classes is None:

@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import orjson
@@ -129,7 +129,7 @@ def _json_lines(
     return found
 
 
-def _with(line: bytes, added: dict[str, Any]) -> bytes:
+def _with(line: bytes, added: dict[str, object]) -> bytes:
     """The object of a line with what is added; a line that is no object is copied."""
     bare = line.strip()
     try:
@@ -162,7 +162,7 @@ def _check_names(added: list[str], names: list[str]) -> None:
         raise SchemaError(f"the input has a column {taken[0]!r} already; choose another --column")
 
 
-def _columns(predictor: Predictor, batch: Batch, count: int, found: Predicted) -> list[list[Any]]:
+def _columns(predictor: Predictor, batch: Batch, count: int, found: Predicted) -> list[list[object]]:
     """The predictions of the records, and the probabilities of each class; None where the schema cannot encode one."""
     found.rows += count
     found.unfit.update((letter.reason, letter.column) for letter in batch.dead)

@@ -47,7 +47,7 @@ class Predictor:
         return batch.positions, *predictions(self._model, batch.X)
 
 
-def predictions(model: Model, X: np.ndarray) -> tuple[list[Any], np.ndarray | None]:
+def predictions(model: Model, X: np.ndarray) -> tuple[list[object], np.ndarray | None]:
     """From encoded features X (n, p): predictions, and probabilities (n, K) of the classes or None.
 
     While nothing is learned, each prediction is None.

@@ -223,7 +223,7 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         for listener in self._listeners:
             listener(snapshot, measures)
 
-    def _publish(self, snapshot: Snapshot, found: dict[str, Any]) -> None:
+    def _publish(self, snapshot: Snapshot, found: dict[str, object]) -> None:
         from connectors.sinks import Message  # commands that read a store load no connectors
 
         for outlet in self._outlets:

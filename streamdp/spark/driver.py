@@ -316,7 +316,7 @@ def _settle(batch: _Batch, results: Sequence[Result]) -> None:
         batch.loan.settle(keys, rows)
 
 
-def _remove_shuffle_files(computed: RDD[Any]) -> None:
+def _remove_shuffle_files(computed: RDD[object]) -> None:
     """Remove shuffle files, which hold raw records. Spark itself waits until its JVM collects garbage."""
     computed.cleanShuffleDependencies(blocking=True)
 

@@ -129,7 +129,7 @@ def _digest(*parts: bytes) -> str:
     return digest.hexdigest()
 
 
-Ask = Callable[[Any, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+Ask = Callable[[object, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """What is asked of records; it goes to executors.
 
 It returns a sum of a learner over users with sizes (n,) of the records X (N, p) and y (N,), which are sorted by user.
@@ -202,7 +202,7 @@ def learn_batches(records: GatheredRecords, learner: Any) -> None:
     learner.learn_parts(records.sizes, lambda batch, state: records.ask(partial(_batch_sum, state), batch))
 
 
-def _batch_sum(state: dict[str, Any], learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _batch_sum(state: dict[str, object], learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """An `Ask` for the part of a batch, after a state of the estimator before it, which was released."""
     learner.load_state_dict(state)
     part: np.ndarray = learner.part(X, y)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import SparkSession
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-Job = JobConfig | str | os.PathLike[str] | Mapping[str, Any]
+Job = JobConfig | str | os.PathLike[str] | Mapping[str, object]
 Publish = Sequence[Callable[[list[Snapshot]], None]]
 
 

@@ -70,7 +70,7 @@ def read(spark: SparkSession, config: JobConfig) -> DataFrame:
     return _messages(frame, config, source) if source.format == "kafka" else frame
 
 
-def _subjects(keys: Any) -> Any:
+def _subjects(keys: Any) -> object:
     found = subjects_of(keys.to_pylist())
     texts = [
         one if one is None or isinstance(one, bytes) else str(one).encode("utf-8", "surrogatepass") for one in found

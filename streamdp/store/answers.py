@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import blake2b
-from typing import Any
 
 from sqlalchemy import Column, Connection, Double, LargeBinary, MetaData, Table, Text, bindparam, delete, select, text
 
@@ -82,7 +81,7 @@ class Answers:
         """Return a keyed digest of a text, 16 bytes. The kind is at most 8 bytes; digests of different kinds differ."""
         return blake2b(text, digest_size=16, key=self._key, person=b"answers-" + kind).digest()
 
-    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, Any]]:
+    def recall(self, keys: Sequence[bytes]) -> Mapping[bytes, tuple[bytes, object]]:
         """Return the digest of the body and the answer under each of some keys, unless it is too old.
 
         Raises `StoreError` and its kinds.

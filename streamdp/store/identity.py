@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection, Row, insert, select, update
 
@@ -130,7 +130,7 @@ def enter(
     return found, []
 
 
-def _check_job(row: Row[Any], name: str, terms: Terms, capped: bool, unspent: bool) -> None:
+def _check_job(row: Row[object], name: str, terms: Terms, capped: bool, unspent: bool) -> None:
     """Raise `StoreMismatchError` if the job has another configuration, unless nothing was learned (`unspent`)."""
     if row.fingerprint != terms.fingerprint and not unspent:
         raise StoreMismatchError(
@@ -154,7 +154,7 @@ def _changes(before: str, now: str) -> str:
     return f": {', '.join(said)}" if said else ""
 
 
-def _settings(value: object, key: str = "") -> Iterator[tuple[str, Any]]:
+def _settings(value: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Dotted keys and values of nested objects."""
     if not isinstance(value, dict):
         yield key, value

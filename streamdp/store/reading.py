@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, select
 
@@ -89,7 +88,7 @@ def history(url_or_path: str | os.PathLike[str], limit: int, job: str | None = N
         return [read_commit(row._asdict(), found, name) for row in reversed(rows)]
 
 
-def read_job(connection: Connection, job: str | None, name: str) -> Row[Any]:
+def read_job(connection: Connection, job: str | None, name: str) -> Row[object]:
     """Return the row of a job; of the only one if it is None. `name` is that of the database.
 
     Raises `StoreMismatchError` if there is no such job, and `StoreError` if there are several and none is named.

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, Row, select
@@ -95,7 +94,7 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
     )
 
 
-def _job(connection: Connection, job: Row[Any]) -> JobStatus:
+def _job(connection: Connection, job: Row[object]) -> JobStatus:
     mine = select(SHARDS).where(SHARDS.c.job == job.job).order_by(SHARDS.c.topic, SHARDS.c.partition)
     rows = connection.execute(mine).all()
     names = ("learned", "refused", "dead", "left_out")
@@ -132,7 +131,7 @@ COLUMNS = ("subject_hash", "records", "epsilon", "delta", "mu", "cap", "period")
 """The columns of an export. `period` is the first second of a period since 1970 (UTC); empty for all time."""
 
 
-def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[Any, ...]]:
+def export_rows(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[object, ...]]:
     """Yield `COLUMNS`, then what each subject has spent over all jobs; the cap only if it is the subject's own.
 
     If the cap renews, each row is of a subject in a period, or of its total. For `url_or_path` see `Store`. Raises

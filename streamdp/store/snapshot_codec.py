@@ -36,7 +36,7 @@ def commit_columns(part: Part, seq: int, committed_at: float) -> dict[str, Any]:
     return dict(zip(NAMES, (seq, committed_at, *astuple(part.counts), position), strict=True))
 
 
-def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, object]) -> dict[str, Any]:
+def state_columns(part: Part, job: str, fingerprint: str, columns: Mapping[str, object]) -> dict[str, object]:
     """Return the columns of a snapshot that the history does not have: the state, its checksum, and what waits.
 
     `job` and `fingerprint` identify the store, and `columns` are those of `commit_columns`. Raises `StoreError` for a

@@ -33,7 +33,7 @@ class StoredState(Mapping[str, Any]):
         self.text = text
 
     @cached_property
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, object]:
         return decode_state(self.text)
 
     def __getitem__(self, name: str) -> Any:
@@ -74,7 +74,7 @@ def decode_state(text: str) -> dict[str, Any]:
     return state
 
 
-def _encode(value: object, place: str) -> Any:
+def _encode(value: object, place: str) -> object:
     match value:
         case None | bool() | int() | float() | str():
             return value

@@ -36,7 +36,7 @@ JOBS = Table(
 )
 
 
-def _shard_columns() -> tuple[Column[Any], ...]:
+def _shard_columns() -> tuple[Column[object], ...]:
     return (
         Column("job", Text, primary_key=True),
         Column("topic", Text, primary_key=True),
@@ -44,7 +44,7 @@ def _shard_columns() -> tuple[Column[Any], ...]:
     )
 
 
-def _commit_columns() -> tuple[Column[Any], ...]:
+def _commit_columns() -> tuple[Column[object], ...]:
     return (
         Column("committed_at", Double, nullable=False),
         Column("learned", BigInteger, nullable=False),

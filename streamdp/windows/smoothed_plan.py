@@ -20,7 +20,7 @@ from streamdp.privacy.subsampling import nearly_normal
 from streamdp.windows.regularisers import Regulariser
 from streamdp.windows.task import Task
 
-Noise = Callable[[Any, Any], Any]
+Noise = Callable[[object, object], object]
 """The noise multiplier m for a rate and a number of steps."""
 
 _MOST_STEPS = 10**5  # of a run
@@ -168,7 +168,7 @@ class _Goal:
         accurate = excess <= max(_SLACK * float(excess.min()), self.enough)
         at = int(np.argmin(np.where(accurate, queries + _STEP * steps, math.inf)))
 
-        def scalar(q: Any, steps: Any) -> Any:
+        def scalar(q: Any, steps: Any) -> object:
             return np.array([noise(float(q[0]), int(steps[0]))])
 
         T, q, ramps = (axis.ravel()[[at]] for axis in axes)

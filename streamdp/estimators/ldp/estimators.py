@@ -79,7 +79,7 @@ class _Reports(Estimator):
     alpha: float = 0.6
     clock: str = "information"
     scaling: str | None = None
-    validation: Mapping[str, Any] | None = None
+    validation: Mapping[str, object] | None = None
     averaged: ClassVar[bool] = False
     learns = LocalReports
     n_asked = of_learner(LocalReports, "n_asked")

@@ -58,7 +58,7 @@ _LOSS = """
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Shuffle(BatchEstimator):
-    cohort: Mapping[str, Any] | None = None
+    cohort: Mapping[str, object] | None = None
     learns = ShuffleBatches
     batch = property(batch)
     finished = of_learner(ShuffleBatches, "finished")
