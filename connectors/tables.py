@@ -28,6 +28,7 @@ from streamdp.errors import SchemaError, SourceError, suggestion
 _BLOCK_ROWS, _MOST_ROWS, _BLOCK_VALUES = 65_536, 131_072, 1 << 21
 """A block of a table of few columns has more rows: polars unpacks the rows before a slice again."""
 
+_LOOKED_AT = 1_000
 _DIGITS = 38
 """polars reads decimals of so many digits."""
 
@@ -63,7 +64,8 @@ class _TableBlocks(Blocks):
         self._table, types, self._height = _open(path, kind)
         try:
             self._columns = [
-                _text(types, name, name in encoder.numeric_columns, name == encoder.subject) for name in encoder.columns
+                _text(self._table, types, name, name in encoder.numeric_columns, name == encoder.subject)
+                for name in encoder.columns
             ]
         except SchemaError as error:
             raise SchemaError(f"{path}: {error}") from None
@@ -160,6 +162,15 @@ def _need_values(name: str, kind: Any) -> None:
         raise SchemaError(f"{name!r} holds no numbers, texts or dates, but {what}")
 
 
+def _need_utf8(name: str, column: pl.LazyFrame) -> None:
+    """Refuse a column whose first bytes are mostly no text, such as the fixed-size binary of a UUID."""
+    first = pl.Series()
+    with contextlib.suppress(*_FAULTS):
+        first = column.drop_nulls().head(_LOOKED_AT).collect().to_series()
+    if 2 * _decoded(first).null_count() > len(first):
+        raise SchemaError(f"{name!r} holds bytes that are no text, such as fixed-size binary: write texts, as in hex")
+
+
 def _decoded(column: pl.Series) -> pl.Series:
     """Bytes as text; null for what is not UTF-8."""
     with contextlib.suppress(pl.exceptions.PolarsError):
@@ -168,7 +179,7 @@ def _decoded(column: pl.Series) -> pl.Series:
     return pl.Series(column.name, [None if text and "\ufffd" in text else text for text in texts], pl.String)
 
 
-def _text(types: pl.Schema, name: str, numeric: bool, subject: bool) -> pl.Expr:
+def _text(table: pl.LazyFrame, types: pl.Schema, name: str, numeric: bool, subject: bool) -> pl.Expr:
     """A column, or a path into a nested one, as text; as Float64 if it is numeric and wanted so."""
     steps = [name] if name in types else name.split(".")
     found = pl.col(steps[0])
@@ -181,6 +192,7 @@ def _text(types: pl.Schema, name: str, numeric: bool, subject: bool) -> pl.Expr:
         raise SchemaError(f"the table lacks the declared {name!r}{hint}")
     _need_values(name, kind)
     if kind == pl.Binary:  # as Hive and Impala write texts
+        _need_utf8(name, table.select(found))
         return found.map_batches(_decoded, return_dtype=pl.String).alias(name)
     if subject and (kind.is_float() or (isinstance(kind, pl.Decimal) and kind.scale)):
         raise SchemaError(f"the subject {name!r} is a column of floats: {FLOATS}")
@@ -224,7 +236,7 @@ def read_texts(path: str, kind: str, rows: int | None) -> pl.DataFrame:
     columns = []
     for name in _paths(types.items()):
         try:
-            columns.append(_text(types, name, False, False))
+            columns.append(_text(table, types, name, False, False))
         except SchemaError as error:
             warnings.warn(f"left out: {error}", stacklevel=2)
     with contextlib.suppress(*_FAULTS):
@@ -239,7 +251,7 @@ def frame_of(path: str, kind: str, encoder: Encoder) -> tuple[pl.DataFrame, pl.D
     lacks a column.
     """
     table, types, _ = _open(path, kind)
-    columns = [_text(types, name, name in encoder.numeric_columns, False) for name in encoder.columns]
+    columns = [_text(table, types, name, name in encoder.numeric_columns, False) for name in encoder.columns]
     with contextlib.suppress(*_FAULTS):
         whole = table.collect()
         return whole, whole.select(columns)

@@ -278,7 +278,7 @@ def _columns(name: str, seed: int) -> dict[str, Any]:
 def edited(draft: str, edits: dict[str, str]) -> str:
     """The draft of `init` with what a person types into its empty places."""
     for name, typed in edits.items():
-        key = "bounds" if name == "target" else re.escape(name)
+        key = "bounds" if name == "target" else f'"?{re.escape(name)}"?'
         place = rf"(?m)^(    {key}:(?: \{{bounds:)?) *(, missing: \w+\}})?(?: *#.*)?$"
         draft, found = re.subn(place, lambda at, typed=typed: f"{at[1]} {typed}{at[2] or ''}", draft)
         assert found == 1, name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AsJSON, naming, need_clients, warn_if_weak
+from streamdp.cli.common import AsJSON, naming, need_clients, shown, warn_if_weak
 from streamdp.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _print(report: dict[str, Any], has_model: bool) -> None:
 def _most(seen: dict[str, int]) -> str:
     most = sorted(seen.items(), key=lambda one: -one[1])
     more = f", and {len(most) - _SHOWN} more" if len(most) > _SHOWN else ""
-    return ", ".join(f"{name} {count:,}" for name, count in most[:_SHOWN]) + more
+    return ", ".join(f"{shown(name)} {count:,}" for name, count in most[:_SHOWN]) + more
 
 
 def _expectation(plan: dict[str, Any] | None) -> str:

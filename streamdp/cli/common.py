@@ -31,7 +31,7 @@ TextSettings = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="How the text is written, as in a job: source.delimiter=';', source.encoding=latin-1, source.decimal=',',"
-        " source.thousands, source.comment or source.skip_lines; once for each.",
+        " source.thousands, source.units, source.comment or source.skip_lines; once for each.",
     ),
 ]
 AcceptBudget = Annotated[
@@ -57,6 +57,11 @@ Trace = Annotated[
     bool, typer.Option("--trace", help="Export OpenTelemetry spans by OTLP, to where OTEL_* variables say.")
 ]
 IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop after this many seconds without records.")]
+
+
+def shown(text: str) -> str:
+    """A text of the data on one line of a terminal, without what it would act on."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def store_of(what: str, job: str | None = None) -> tuple[str, str | None]:

@@ -104,7 +104,7 @@ def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Calla
     if source == "csv":
         _warn_of_doubt(columns)
     elif commas := _with_commas(columns):
-        warn(f"{commas}: numbers with commas are text in such files; write them as 1234.5")
+        warn(f"{commas}: numbers with commas or units are text in such files; write them as 1234.5")
     if source == "csv" and columns[0].name.startswith("#"):
         warn(f"the first line of {data} begins with #: if it is a comment, set source.comment: '#', and begin anew")
     if source == "csv" and not public and may_lack_header(columns):
@@ -113,7 +113,7 @@ def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Calla
 
 
 def _with_commas(columns: Sequence[DraftColumn]) -> str:
-    """The names of columns with numbers that only CSV files may have."""
+    """The names of columns with numbers as only CSV files may have them."""
     from streamdp.config.draft import settled
 
     read = settled(columns).columns
@@ -152,7 +152,7 @@ def _of_topic(topic: str, brokers: str | None, delimiter: str | None) -> Callabl
     if others:
         warn(f"{others:,} of the latest messages of {topic} are no JSON objects and would not be learned")
     if commas := _with_commas(columns):
-        warn(f"{commas}: numbers with commas are text in a topic: its producers must write 1234.5")
+        warn(f"{commas}: numbers with commas or units are text in a topic: its producers must write 1234.5")
     return partial(draft, columns, source)
 
 

@@ -24,8 +24,8 @@ def produce(
     """Send the rows of a CSV file to a Kafka topic.
 
     They are JSON objects there; rows with the same key share a partition. With
-    source.decimal or source.thousands, texts that are numbers in this notation are
-    sent in the usual one, but for those of the key.
+    source.decimal, source.thousands or source.units, texts that are numbers in this
+    notation are sent in the usual one, but for those of the key.
     """
     from streamdp.cli.kafka_job import produce as send
     from streamdp.cli.settings import file_like

@@ -19,6 +19,7 @@ from streamdp.cli.common import (
     TextSettings,
     need_stdin,
     say,
+    shown,
     store_of,
     warn,
     writing,
@@ -135,13 +136,13 @@ def weights(
     model = committed(*store_of(store, job))
     found = list_weights(model.estimator, level)
     model.estimator.need_learned("weights")
-    baselines = model.definition.schema_.baselines()
+    baselines = {name: shown(baseline) for name, baseline in model.definition.schema_.baselines().items()}
     beside = [baselines.get(w.name) for w in found]
     if as_json:
         rows = [asdict(w) | {"baseline": baseline} for w, baseline in zip(found, beside, strict=True)]
         _print_json([{key: value for key, value in row.items() if value is not None} for row in rows])
         return
-    names = [w.name if w.label is None else f"{w.label}: {w.name}" for w in found]
+    names = [shown(w.name if w.label is None else f"{w.label}: {w.name}") for w in found]
     width = max(map(len, names), default=0)
     for name, w, baseline in zip(names, found, beside, strict=True):
         size = abs(w.value) if w.low is None or w.high is None else (w.high - w.low) / 2
@@ -179,7 +180,7 @@ def stats(
     if as_json:
         _print_json(rows)
         return
-    names = [name_of(row) for row in rows]
+    names = [shown(name_of(row)) for row in rows]
     width = max(map(len, names), default=0)
     for name, row in zip(names, rows, strict=True):
         value, low, high = (None if row.get(key) is None else f"{row[key]:,.6g}" for key in ("value", "low", "high"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,7 +48,14 @@ _DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d",
 _SHORT = ("%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%d-%m-%y", "%m-%d-%y")
 _NAMED = ("%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%d-%B-%Y", "%d %B %Y", "%B %d, %Y")
 _MONTH = r"(?i)(?:^|[ -])(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]"
-_SYMBOL = r"^[-+]?(?:[$€£¥] ?[0-9.,' ]+|[0-9.,' ]*[0-9] ?[%$€£¥])$"
+_UNIT = (
+    r"\p{Sc}|[A-Z]{1,2}\$|[%‰°]|°[CF]|Fr\.|kr\.?|zł|Kč|Ft|Rs\.?"
+    r"|CHF|EUR|USD|GBP|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|ZAR"
+    r"|kg|g|km|m|cm|mm|m²|km²|km/h|mph|kWh|kW|h|min|s|ms|l|ml"
+)
+_MEASURED = rf"^[+-]?(?:({_UNIT}) ?[+-]?[0-9][0-9.,'’_\s]*|[0-9.,'’_\s]*[0-9] ?({_UNIT}))$"
+_OTHER_SIGNS = r"^(?:[−–] ?[0-9].*|\([0-9].*\)|[0-9].*-)$"
+_ORDERED = r"^[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(?:$|[ T])"
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 _NOTATIONS = (
     *(Notation("."), Notation(".", ","), Notation(","), Notation(",", ".")),
@@ -62,7 +70,7 @@ _YES = re.compile("y|yes|j|ja|o|oui|s|si|sí|t|true|w|wahr|v|vrai|1|はい|да"
 _NO = re.compile("n|no|nein|non|f|false|falsch|faux|0|いいえ|нет", re.IGNORECASE)
 _PEOPLE = (
     r"(?i)(user|person|people|customer|client|kunde|patient|subject|employee|mitarbeiter|student|driver|household"
-    r"|utilisateur|abonn|e-?mail|顧客|患者|会員|ユーザ|(^|[^a-z])(id|nr|no)$|[a-z]Id$)"
+    r"|utilisateur|abonn|e-?mail|顧客|患者|会員|ユーザ|(^|[^a-z])(id|nr|no)$|(?-i:[a-z]Id)$)"
 )
 """Names of columns that say whose a record is."""
 
@@ -106,7 +114,8 @@ class DraftColumn:
     def in_notation(self, notation: Notation) -> DraftColumn | None:
         """Return the column with its numbers as Python writes them, if it has numbers in this notation; else None.
 
-        A few other values may be errors, or are one more mark of a gap if the column has many numbers.
+        A few other values may be errors, such as those of a second header or of a line of totals, or are one more mark
+        of a gap if the column has many numbers.
         """
         good = self._numbers(notation)
         many = int(good.sum()) > MOST_CATEGORIES
@@ -115,7 +124,7 @@ class DraftColumn:
         marks = words if many and len(words) <= 2 else set()
         wrong = sum(count for text, count in others.items() if text not in marks)
         right = sum(self.counts.values()) - sum(others.values())
-        if not right or wrong > (0.02 * right if many else 0):
+        if not right or wrong > 0.02 * right or (not many and any(count >= LEAST for count in others.values())):
             return None
         return replace(self, values=notation.usual(self.values), marks=frozenset(marks))
 
@@ -128,17 +137,36 @@ class DraftColumn:
         return notation.fits(self.texts) & finite
 
     @cached_property
+    def unit(self) -> str | None:
+        """The text beside the numbers of nearly all values, such as % or CHF; None if there is none."""
+        found = self.texts.str.extract_groups(_MEASURED).struct
+        units: Counter[str] = Counter()
+        for text, unit in zip(self.texts, found.field("1").fill_null(found.field("2")), strict=True):
+            if unit is not None:
+                units[unit] += self.counts[text]
+        most = max(units, key=lambda unit: units[unit], default=None)
+        return most if most and units[most] >= 0.98 * sum(self.counts.values()) else None
+
+    @cached_property
+    def dates(self) -> pl.Series:
+        """The distinct texts that may be dates: all but a few without a digit, as in a line of totals."""
+        few = {text: n for text, n in self.counts.items() if n < LEAST and not re.search("[0-9]", text)}
+        if sum(few.values()) > 0.02 * sum(self.counts.values()):
+            return self.texts
+        return self.texts.filter(~self.texts.is_in(list(few)))
+
+    @cached_property
     def formats(self) -> list[str]:
-        """The formats of `strftime` that fit all values; none for ISO 8601, which needs no format."""
-        found = self.texts.str.extract_groups(r"^([0-9]{1,4})[-./][0-9]{1,2}[-./]([0-9]{1,4})(?: |$)").struct
+        """The formats of `strftime` that fit all `dates`; none for ISO 8601, which needs no format."""
+        found = self.dates.str.extract_groups(r"^([0-9]{1,4})[-./][0-9]{1,2}[-./]([0-9]{1,4})(?: |$)").struct
         digits = {found.field(end).str.len_chars().max() for end in ("1", "2")}
-        named = self.texts.str.contains(_MONTH).all()
-        if not len(self.texts) or (digits == {None} and not named):
+        named = self.dates.str.contains(_MONTH).all()
+        if not len(self.dates) or (digits == {None} and not named):
             return []
         days: Sequence[str] = _DAYS if 4 in digits else _SHORT
         if named:
-            years = self.texts.str.contains("[0-9]{4}").all()
-            whole = "%B" * (not self.texts.str.contains(r"(?i)(?:^|[ -])[a-z]{3}[ -]").all())
+            years = self.dates.str.contains("[0-9]{4}").all()
+            whole = "%B" * (not self.dates.str.contains(r"(?i)(?:^|[ -])[a-z]{3}[ -]").all())
             days = [
                 form if years else form.replace("%Y", "%y")
                 for form in _NAMED
@@ -146,7 +174,7 @@ class DraftColumn:
             ]
         read = {f"{day}{clock}": pl.Datetime if clock else pl.Date for day in days for clock in _CLOCKS}
         return [
-            form for form, kind in read.items() if not self.texts.str.strptime(kind, form, strict=False).has_nulls()
+            form for form, kind in read.items() if not self.dates.str.strptime(kind, form, strict=False).has_nulls()
         ]
 
     @property
@@ -158,7 +186,7 @@ class DraftColumn:
             return "number"
         if {text.lower() for text in self.counts} <= _BOOLEANS:
             return "boolean"
-        if self.texts.str.contains(_DATE).all() or self.formats:
+        if self.dates.str.contains(_DATE).all() or self.formats:
             return "date"
         return "text"
 
@@ -175,6 +203,16 @@ class DraftColumn:
         if len(found) == 2 and _YES.fullmatch(found[0]) and _NO.fullmatch(found[1]):
             found.reverse()
         return found
+
+    def spelled(self, found: Sequence[str]) -> list[str]:
+        """Those of its texts as they are written, with the blanks around them."""
+        if self.kind == "boolean":
+            return [*found]
+        written = self.values.drop_nulls().value_counts(sort=True).get_column(self.values.name)
+        forms: dict[str, list[str]] = {}
+        for form, text in zip(written, written.str.strip_chars(), strict=True):
+            forms.setdefault(text, []).append(form)
+        return [form for text in found for form in forms[text]]
 
     @property
     def names_people(self) -> bool:
@@ -203,7 +241,8 @@ class Settled:
 
 def settled(columns: Sequence[DraftColumn], marks: bool = True) -> Settled:
     """Find how the numbers of all `columns` are written. Without `marks`, as Python writes them only."""
-    notations = _NOTATIONS if marks else _NOTATIONS[:1]
+    units = tuple(sorted({column.unit for column in columns if column.unit}))
+    notations = [replace(notation, units=units) for notation in _NOTATIONS] if marks else [_NOTATIONS[0]]
     by_notation = {notation: [column.in_notation(notation) for column in columns] for notation in notations}
     right = {
         notation: sum(column.count_of(notation) for column, read in zip(columns, found, strict=True) if read)
@@ -216,7 +255,7 @@ def settled(columns: Sequence[DraftColumn], marks: bool = True) -> Settled:
         doubtful = [
             column.name
             for column, found in zip(columns, read, strict=True)
-            if found and _grouped(column, first.thousands or ".")
+            if found and _grouped(first.without_units(column.texts), first.thousands or ".")
         ]
     if doubtful and first.thousands is not None:
         return Settled([*columns], None, tuple(doubtful))
@@ -224,9 +263,9 @@ def settled(columns: Sequence[DraftColumn], marks: bool = True) -> Settled:
     return Settled(plain, None if first == _NOTATIONS[0] else first, tuple(doubtful))
 
 
-def _grouped(column: DraftColumn, mark: str) -> bool:
+def _grouped(texts: pl.Series, mark: str) -> bool:
     """Whether all numbers with this mark, and some have it, could be groups of three digits."""
-    marked = column.texts.filter(column.texts.str.contains(mark, literal=True))
+    marked = texts.filter(texts.str.contains(mark, literal=True))
     return len(marked) > 0 and bool(marked.str.contains(rf"^[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}$").all())
 
 
@@ -335,6 +374,8 @@ def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> l
         lines.append(f"  decimal: {json.dumps(notation.decimal)}  # as numbers are written")
     if notation is not None and notation.thousands is not None:
         lines.append(f"  thousands: {json.dumps(notation.thousands)}")
+    if notation is not None and notation.units:
+        lines.append(f"  units: {_listed(notation.units)}  # are passed over beside numbers: 12 % is 12")
     return lines
 
 
@@ -349,7 +390,8 @@ def _feature(column: DraftColumn, people: pl.Series | None, public: bool) -> lis
     if kind == "number":
         return [_number(column, public)]
     found = column.shared(people, public)
-    if 2 <= len(found) <= MOST_CATEGORIES and len(column.counts) <= 2 * MOST_CATEGORIES:
+    few = len(found) <= MOST_CATEGORIES and len(column.counts) <= 2 * MOST_CATEGORIES
+    if few and len(found) + column.has_gaps >= 2:
         return [_categories(column, found, other=len(found) < len(column.counts))]
     if len(column.counts) > MOST_CATEGORIES:
         note = f"text with {len(column.counts):,} values"
@@ -374,11 +416,16 @@ def _useless(column: DraftColumn) -> str | None:
 
 
 def _unread(column: DraftColumn) -> str | None:
-    """Why a column of texts may be numbers that are not read; None if it is none."""
-    signs = column.texts.str.contains(_SYMBOL)
-    return (
-        "numbers with %, $ or the like, which are not read: write them without" if signs.any() and signs.all() else None
-    )
+    """Why a column of texts may be numbers or dates that are not read; None if it is none."""
+    texts = column.texts
+    if len(texts) and texts.str.contains(_MEASURED).all():
+        return "numbers with %, $ or the like, which are not read: write them without"
+    numbers = texts.filter(~texts.str.contains(_OTHER_SIGNS))
+    if len(numbers) < len(texts) and numbers.str.contains(r"^[0-9][0-9.,'’_\s]*$").all():
+        return "numbers with signs that are not read: write -12 for −12, (12) and 12-"
+    if column.kind == "text" and len(column.dates) and column.dates.str.contains(_ORDERED).all():
+        return "dates in several formats, of which one may be declared: write them in one"
+    return None
 
 
 def _gaps(column: DraftColumn) -> str:
@@ -409,12 +456,19 @@ def _number(column: DraftColumn, public: bool) -> str:
 
 def _categories(column: DraftColumn, found: Sequence[str], *, other: bool = False) -> str:
     """The line of a column with categories; `other` if some texts are not among those that were found."""
-    listed = "[false, true]" if [*found] == ["false", "true"] else _listed(found)
+    listed = "[false, true]" if [*found] == ["false", "true"] else _listed(column.spelled(found))
     keys = [*(["missing: category"] if column.has_gaps else []), *(["other: true"] if other else [])]
-    if not keys:
-        return f"{text(column.name)}: {listed}"
     notes = [*([_gaps(column)] if column.has_gaps else []), *(["other texts are one category"] if other else [])]
-    return f"{text(column.name)}: {{categories: {listed}, {', '.join(keys)}}}  # {'; '.join(notes)}"
+    notes += _alike(column.spelled(found))
+    declared = f"{{categories: {listed}, {', '.join(keys)}}}" if keys else listed
+    return f"{text(column.name)}: {declared}" + (f"  # {'; '.join(notes)}" if notes else "")
+
+
+def _alike(found: Sequence[str]) -> list[str]:
+    """What to say of categories that may be one."""
+    if len({" ".join(text.split()).casefold() for text in found}) < len(found):
+        return ["some differ in case or blanks only, and count apart: make them one in the data"]
+    return []
 
 
 def _uneven(column: DraftColumn) -> str | None:
@@ -457,8 +511,9 @@ def _target(column: DraftColumn | None, people: pl.Series | None, public: bool) 
     if not 2 <= len(found) <= MOST_CATEGORIES:
         many = f" with {len(column.counts):,} values" if len(found) > 1 else ""
         return [*lines, f"    classes:  # text{many}: write the labels, such as [yes, no]"]
-    rest = len(column.counts) - len(found)
-    return [*lines, f"    classes: {_listed(found)}" + (f"  # {rest:,} other texts are left out" if rest else "")]
+    rest, found = len(column.counts) - len(found), column.spelled(found)
+    notes = [*([f"{rest:,} other texts are left out"] if rest else []), *_alike(found)]
+    return [*lines, f"    classes: {_listed(found)}" + (f"  # {'; '.join(notes)}" if notes else "")]
 
 
 def _subject(who: str | None, given: bool) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamdp.data.records import Encoder
 
 
-WRITTEN = frozenset(("delimiter", "encoding", "skip_lines", "comment", "decimal", "thousands"))
+WRITTEN = frozenset(("delimiter", "encoding", "skip_lines", "comment", "decimal", "thousands", "units"))
 """The settings that say how the text of a file is written."""
 STANDARD_INPUT = "standard input"
 FileType = Literal["csv", "jsonl", "parquet", "arrow"]
@@ -91,7 +91,8 @@ class FileSourceConfig(ReadConfig):
     - `skip_lines`: how many lines to pass over before the header, or before the first object.
     - `comment`: lines that begin with this text are passed over. No quoted field may have such a line.
     - `decimal`, `thousands`: how numbers are written in a CSV file: the decimal mark, and what is between groups of
-      three digits, if anything.
+      digits, if anything.
+    - `units`: texts before or after the numbers of a CSV file that are passed over, such as `[CHF, "%"]`: 12 % is 12.
     - `max_bad_share`, `dead_letters`, `keep_payload`: see `BadRecordsConfig`.
     """
 
@@ -103,13 +104,14 @@ class FileSourceConfig(ReadConfig):
     comment: str | None = Field(default=None, min_length=1)
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", " ", "'", "_"] | None = None
+    units: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.delimiter is not None and self.type != "csv":
             raise ValueError("delimiter is for type: csv")
-        if (self.decimal, self.thousands) != (".", None) and (self.type != "csv" or self.decimal == self.thousands):
-            raise ValueError("decimal and thousands are for type: csv, and differ")
+        if self.notation is not None and self.type != "csv":
+            raise ValueError("decimal, thousands and units are for type: csv")
         if self.form is not None and self.type not in ("csv", "jsonl"):
             raise ValueError("encoding, skip_lines and comment are for type: csv or jsonl")
         if self.follow and (self.path == "-" or isinstance(self.path, list) or self.type not in ("csv", "jsonl")):
@@ -141,7 +143,8 @@ class FileSourceConfig(ReadConfig):
     @property
     def notation(self) -> Notation | None:
         """How numbers are written; None: as Python writes them."""
-        return None if (self.decimal, self.thousands) == (".", None) else Notation(self.decimal, self.thousands)
+        found = Notation(self.decimal, self.thousands, self.units)
+        return None if found == Notation(".") else found
 
     @property
     def paths(self) -> list[str]:

@@ -33,15 +33,14 @@ if TYPE_CHECKING:
 
 _VERDICTS: dict[Outlook, str] = {
     "likely": "The model is likely to beat the best constant.",
-    "possible": "The model may or may not beat the best constant; from about {:,} records on that is likely.",
-    "unlikely": "The model is unlikely to beat the best constant: from about {:,} records on it is likely, or with "
+    "possible": "The model may or may not beat the best constant; from about {:,} {} on that is likely.",
+    "unlikely": "The model is unlikely to beat the best constant: from about {:,} {} on it is likely, or with "
     "fewer columns or more budget.",
 }
 _ONE_WINDOW = " It learns from each window alone, so that those of one window count: set a larger model.window."
-_DECIDES = " Validation decides from about {:,} records on if the model's error is 30 % below that of the constant."
+_DECIDES = " Validation decides from about {:,} {} on if the model's error is 30 % below that of the constant."
 _BOUNDS = " Bounds that are private cost 5 % of the mu^2 of a window that finds them, which takes about {:,} people."
 _GAIN = 0.3
-_PEOPLE = " Counted are people, however many records each has."
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,11 @@ class Prospect:
     @property
     def sentence(self) -> str:
         """Whether the model is likely to beat the best constant, in words."""
-        verdict = _VERDICTS[self.beats_constant].format(self.likely_from)
-        verdict += _PEOPLE * self.people + ("" if self.method is None else f" The method is {self.method}.")
+        who = "people" if self.people else "records"
+        verdict = _VERDICTS[self.beats_constant].format(self.likely_from, who)
+        verdict += "" if self.method is None else f" The method is {self.method}."
         if self.decides_from is not None:
-            verdict += _DECIDES.format(self.decides_from)
+            verdict += _DECIDES.format(self.decides_from, who)
         if self.bounds_from is not None:
             verdict += _BOUNDS.format(self.bounds_from)
         return verdict + _ONE_WINDOW * self.one_window

@@ -71,8 +71,8 @@ def decimal_places(name: str, places: object) -> int:
     return places
 
 
-def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]:
-    """Return public categories, two or more distinct, non-empty texts. Else raises `SchemaError`, with the name."""
+def declared_categories(name: str, categories: Iterable[str], least: int = 2) -> tuple[str, ...]:
+    """Return public categories, `least` or more distinct, non-empty texts. Else raises `SchemaError`, with the name."""
     if isinstance(categories, set | frozenset):  # each process has its own order, and the first is the baseline
         raise SchemaError(f"{name!r}: expected a list of categories, got a set, which has no order")
     listed = (
@@ -80,7 +80,7 @@ def declared_categories(name: str, categories: Iterable[str]) -> tuple[str, ...]
     )
     if not all(isinstance(c, str) and c for c in listed):
         raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
-    if len(listed) < 2 or len(set(listed)) < len(listed):
+    if len(listed) < least or len(set(listed)) < len(listed):
         got = f"{len(listed)}, {len(set(listed))} distinct"
         raise SchemaError(f"{name!r}: expected two or more distinct public categories, got {got}")
     return listed
@@ -262,7 +262,8 @@ def _number(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, 
 
 
 def _category(name: str, declared: Mapping[str, Any], gap: str, shared: dict[str, Any]) -> Declaration:
-    categories = declared_categories(name, declared["categories"])
+    alone = gap != "category" and not declared.get("other")
+    categories = declared_categories(name, declared["categories"], 2 if alone else 1)
     if "decimal" in declared:
         raise SchemaError(f"{name!r}: decimal is for numbers with bounds")
     if gap == "typical" or "typical" in declared:

@@ -238,9 +238,10 @@ class Inspection:
             declared = self._schema.declarations.get(name)
             left_out = found.missing if declared is None or declared.fill is None else 0
             unknown = 0 if declared is not None and declared.other else found.unknown
+            more = "more classes" if name == self._schema.target else "more categories, or other: true"
             for count, what in (
                 (left_out, "are missing, and these records are left out; declare what missing means, or fill the gaps"),
-                (unknown, f"are not declared{_named(found.others)}; declare more categories, or other: true"),
+                (unknown, f"are not declared{_named(found.others)}; declare {more}"),
                 (found.outside, "lie outside the declared bounds, and are clipped to them; declare wider bounds"),
             ):
                 if found.values and count >= OFTEN * found.values:

@@ -132,7 +132,7 @@ COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
         {"job.yaml": source(", decimal: ',', thousands: ','")},
         "run job.yaml",
         2,
-        "decimal and thousands are for type: csv, and differ",
+        "expected decimal . or , and a mark of thousands that differs",
     ),
     "latin-1": (
         {"people.csv": PLAIN.encode("latin-1")},

@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks.shared.messy import MESSY, write
+from benchmarks.shared.messy import MESSY, edited, write
 from streamdp.config.job import load_config
 from streamdp.config.peek import delimiter_of
 from streamdp.config.yaml12 import YamlText
@@ -346,14 +347,23 @@ def test_a_target_of_which_the_mean_is_not_the_median_is_learned_by_squares(
 
 def test_a_draft_says_what_is_no_column_to_learn_from(tmp_path: Path, quick: Quick) -> None:
     """It listed hundreds of amounts with a sign as classes, and asked for the categories of one text."""
-    rows = [f'"$1,{i % 50:03}",{i % 90}.5 %,same,,{"ab"[i % 2]}\n' for i in range(2_000)]
-    (tmp_path / "rows.csv").write_text("amount,share,one,none,city\n" + "".join(rows))
-    quick.error(0, "init", "rows.csv", "--target", "amount")
+    names = ["amount", "paid", "loss", "share", "when", "one", "none"]
+    written = ["${0}", "{0} kr", "({0})", "\u2212{0}", "{1}", "same"]
+    row = ", ".join(f'"{name}": "{text}"' for name, text in zip(names, [*written, ""], strict=True))
+    days = ["2024-03-{:02}", "{:02}.03.2024"]
+    rows = [row.format(i % 90, days[i % 2].format(i % 28 + 1)) for i in range(2_000)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{{{row}}}\n" for row in rows))
+    quick.error(0, "init", "rows.jsonl", "--target", "amount")
     lines = [line.strip() for line in (tmp_path / "job.yaml").read_text().splitlines()]
-    assert "# share:  # numbers with %, $ or the like, which are not read: write them without" in lines
-    assert "# one:  # the same in all records that were looked at" in lines
-    assert "# none:  # the same in all records that were looked at" in lines
-    assert "bounds:  # numbers with %, $ or the like, which are not read: write them without" in lines
+    unread = "numbers with %, $ or the like, which are not read: write them without"
+    signs = "numbers with signs that are not read: write -12 for \u221212, (12) and 12-"
+    orders = "dates in several formats, of which one may be declared: write them in one"
+    same = "the same in all records that were looked at"
+    said = dict(zip(names, [unread, unread, signs, signs, orders, same, same], strict=True))
+    assert f"bounds:  # {said.pop('amount')}" in lines
+    assert [line for line in lines if line.startswith(("# when", *(f"# {name}:" for name in said)))] == [
+        f"# {name}:  # {why}" for name, why in said.items()
+    ]
     (tmp_path / "texts.csv").write_text("city,y\n" + "".join(f"place {i % 70},{i % 2}\n" for i in range(2_000)))
     quick.error(0, "init", "texts.csv", "--target", "city", "-o", "texts.yaml")
     said = "classes:  # text with 70 values: write the labels, such as [yes, no]"
@@ -365,3 +375,43 @@ def test_a_name_that_two_columns_have_is_named(tmp_path: Path, quick: Quick) -> 
     (tmp_path / "rows.csv").write_text("age,age,city,,\n" + "1,2,a,,\n" * 20)
     said = quick.error(0, "init", "rows.csv", "--target", "city")
     assert "the header of rows.csv has 'age' more than once: rename these columns to use them" in said
+
+
+def strange(rng: np.random.Generator, total: bool) -> bytes:
+    """A Swiss list: Latin-1, CHF and apostrophes, per cents, blanks around texts, two headers, and a line of totals."""
+    rows = ["Bezug;Fläche (m²);Kanton;Zimmer;Rabatt;Balkon;Miete", "(Datum);(m²);(Ort);(Zahl);(in %);(x);(im Monat)"]
+    for i in range(2_000):
+        area, canton = int(rng.integers(20, 200)), ["Zürich ", "Genève"][i % 2]
+        rent = f"CHF {800 + 12 * area:,}.50".replace(",", "'")
+        rows.append(f"{i % 28 + 1:02}.04.2023 ;{area};{canton};{i % 6 + 1};{i % 40 / 4} %;{'x' * (i % 2)};{rent}")
+    rows += ["Total;;;;;;CHF 1'000'000"] * total
+    return ("\r\n".join(rows) + "\r\n").encode("latin-1")
+
+
+def test_units_totals_second_headers_and_blanks_do_no_harm(tmp_path: Path, quick: Quick) -> None:
+    """Rents were 2,000 classes, days and per cents were hashed, and no canton with a blank behind it was known."""
+    (tmp_path / "rents.csv").write_bytes(strange(np.random.default_rng(1), True))
+    (tmp_path / "new.csv").write_bytes(strange(np.random.default_rng(2), False))
+    quick.error(0, "init", "rents.csv", "--target", "Miete")
+    text = (tmp_path / "job.yaml").read_text()
+    job = YamlText(text, "job.yaml").data
+    assert job["source"]["units"] == ["%", "CHF"]
+    features = job["schema"]["features"]
+    assert features["Kanton"]["categories"] == ["Genève", "Zürich "]
+    assert features["Balkon"] == {"categories": ["x"], "missing": "category", "other": True}
+    assert features["Bezug weekday"]["format"] == "%d.%m.%Y"
+    text = edited(text, {"Fläche (m²)": "[0, 300]", "Zimmer": "[0, 10]", "Rabatt": "[0, 100]", "target": "[0, 9000]"})
+    (tmp_path / "job.yaml").write_text(text.replace("budget: eps=1", "budget: eps=8"))
+    assert "2,000 of 2,002 records fit the schema" in quick.output("check", "job.yaml")
+    assert quick("run", "job.yaml")[0] == 0
+    code, out, said = quick("predict", "job.yaml", "new.csv")
+    assert (code, "1 of 2,001 rows do not fit the schema" in said) == (0, True)
+    rows = [line.split(";") for line in out.splitlines()[2:]]
+    errors = [abs(float(row[7]) - float(row[6][4:].replace("'", ""))) for row in rows]
+    assert np.mean(errors) < 100  # of rents from 1,040 to 3,200
+
+
+def test_labels_that_differ_in_case_only_are_named(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "data.csv").write_text("a,y\n" + "1,Yes\n2,No\n3,NO\n" * 20)
+    quick.error(0, "init", "data.csv", "--target", "y")
+    assert "# some differ in case or blanks only, and count apart" in (tmp_path / "job.yaml").read_text()

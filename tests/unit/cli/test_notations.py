@@ -141,7 +141,7 @@ def test_six_notations_are_the_same_numbers_to_check_run_predict_and_export(
     ("marks", "text"),
     [
         ((",", None), "1.5"), ((",", "."), "1.5"), ((",", "."), "1.5163"), ((".", ","), "1,5"), ((",", " "), "1.516"),
-        ((",", "."), "1,516.5"), ((",", "'"), "1.516"), ((".", ","), "12,34,567"),
+        ((",", "."), "1,516.5"), ((",", "'"), "1.516"), ((".", ","), "12,34,56"),
     ],
     ids=str,
 )  # fmt: skip
@@ -149,3 +149,29 @@ def test_a_number_in_another_notation_is_refused(marks: tuple[str, str | None], 
     found = Notation(*marks).numbers(pl.Series([text, "NA", "", None]))
     assert found.to_list() == ["?", "NA", "", None]
     assert Notation(*marks).usual(pl.Series([text])).to_list() == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("CHF 1'234.50", "1234.50"), ("-CHF 12", "-12"), ("CHF -12", "-12"), ("12.5 %", "12.5"), ("12.5%", "12.5"),
+        (" Fr.1\u2019000 ", "1000"), ("1'234.5", "1234.5"), ("CHF", "CHF"), ("12 CHF/h", "?"), ("12 $", "?"),
+        ("1e5 CHF", "1e5"), ("% of 5", "?"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_units_beside_numbers_are_passed_over(text: str, number: str) -> None:
+    found = Notation(".", "'", ("CHF", "Fr.", "%")).numbers(pl.Series([text, None]))
+    assert [found[0].strip(), found[1]] == [number, None]
+
+
+def test_groups_of_india_are_numbers() -> None:
+    assert Notation(".", ",").numbers(pl.Series(["12,34,567.5", "1,00,000"])).to_list() == ["1234567.5", "100000"]
+
+
+@pytest.mark.parametrize("unit", ["", "1", "-", "a b", ",", "."])
+def test_a_unit_that_could_be_part_of_a_number_is_refused(unit: str, quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        json.dumps(job(tmp_path, ".", None) | {"source": {"path": "0.csv", "units": [unit]}})
+    )
+    assert "units: expected texts without digits" in quick.error(2, "run", "job.yaml")

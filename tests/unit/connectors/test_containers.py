@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import polars as pl
@@ -319,6 +320,7 @@ def test_bytes_are_text_and_other_types_are_named(tmp_path: Path) -> None:
             "city": pa.array([b"Ulm", "Köln".encode(), b"\xff"], pa.binary()),
             "took": pa.array([1, 2, 3], pa.duration("s")),
             "list": [[1.0], [2.0], [3.0]],
+            "uuid": pa.array([UUID(int=0xFF00 + i).bytes for i in range(3)], pa.binary(16)),
             "y": [1.0, 2.0, 3.0],
         }
     )
@@ -327,7 +329,7 @@ def test_bytes_are_text_and_other_types_are_named(tmp_path: Path) -> None:
     batch = config.build(Schema({"city": ["Ulm", "Köln"]}, "y")).poll(9, 0.0)
     assert batch.X.tolist() == [[0.0], [1.0]]
     assert [(letter.reason, letter.column) for letter in batch.dead] == [("missing", "city")]
-    kinds = (("took", "but durations"), ("list", "but lists"))
+    kinds = (("took", "but durations"), ("list", "but lists"), ("uuid", "no text, such as fixed-size binary"))
     for name, said in kinds:
         with pytest.raises(SchemaError, match=f"'{name}' .*{said}"):
             config.build(Schema({name: ["a", "b"]}, "y"))
