@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import figures
 from benchmarks.figures import STEPS, Record, Step, commit, differences, note, older, records, run, summary
+from studies import verdicts
 from tests.support.paths import ROOT
 
 
@@ -137,3 +138,18 @@ def test_records_name_commits_on_main(tmp_path: Path, monkeypatch: pytest.Monkey
         commit()
     git("branch", "-qf", "main", "branch")
     assert git("rev-parse", "HEAD").startswith(commit())
+
+
+def test_numbers_of_documents_are_those_of_the_pages_that_they_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two numbers of a page on Spark were those of an earlier run."""
+    assert {str(page): lost for page in verdicts.documents() if (lost := verdicts.unsupported(page))} == {}
+    monkeypatch.setattr(verdicts, "ROOT", tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "speed.md").write_text("| 613,569 | 12.74 |")
+    said = (
+        "Fast: about 600,000 rows, an error of 12.7, not 12.8, of 700,000 ([speed](benchmarks/speed.md)).\n\nNone: 55."
+    )
+    (tmp_path / "README.md").write_text(said)
+    assert verdicts.unsupported(tmp_path / "README.md") == ["12.8", "700,000"]
