@@ -535,7 +535,8 @@ def _model(trust: Trust, items_per_user: int | None) -> list[str]:
         f"  trust: {trust}",
         *items,
         "  # What a record may spend: nothing that leaves the model is more than e^eps times as likely with a record",
-        "  # as with any other in its place. eps=1 is strong (a factor of 2.7), 4 moderate (55), above 8 weak (3,000).",
+        "  # as with any other in its place, but for a probability delta, which the statement names. eps=1 is strong",
+        "  # (a factor of 2.7), 4 moderate (55), above 8 weak (3,000).",
         "  # A smaller eps needs more records: error falls as 1 / (eps sqrt(records)).",
         "  budget: eps=1",
         *(
