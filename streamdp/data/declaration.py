@@ -75,7 +75,7 @@ def declared_categories(name: str, categories: Iterable[str], least: int = 2) ->
     """Return public categories, `least` or more distinct, non-empty texts. Else raises `SchemaError`, with the name."""
     if isinstance(categories, set | frozenset):  # each process has its own order, and the first is the baseline
         raise SchemaError(f"{name!r}: expected a list of categories, got a set, which has no order")
-    listed = (
+    listed: tuple[Any, ...] = (
         tuple(categories) if isinstance(categories, Iterable) and getattr(categories, "ndim", None) != 0 else (None,)
     )
     if not all(isinstance(c, str) and c for c in listed):

@@ -65,7 +65,7 @@ class Chart {
     this.place = place;
     this.data = [[], ...names.map(() => [])];
     const style = getComputedStyle(document.documentElement), axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: style.getPropertyValue("--line") } };
-    const series = names.map((label, j) => ({ label, stroke: style.getPropertyValue(colours[j]), width: 2, dash: dashed[j] ? [6, 4] : undefined, value: (_, v) => (v === null || v === undefined ? "" : format(v)) }));
+    const series = names.map((label, j) => ({ label, stroke: style.getPropertyValue(colours[j]), width: 2, points: { fill: style.getPropertyValue(colours[j]) }, dash: dashed[j] ? [6, 4] : undefined, value: (_, v) => (v === null || v === undefined ? "" : format(v)) }));
     place.replaceChildren();
     this.plot = new uPlot({ width: place.clientWidth, height: 220, series: [{ label: "Time", value: (_, time) => (time ? new Date(1000 * time).toLocaleString() : "") }, ...series], axes: [{ ...axis, values: moments, space: 90 }, { ...axis, size: 70, values: (_, marks) => marks.map(format) }], scales: { x: { range: minute } } }, this.data, place);
     this.watcher = new ResizeObserver(() => this.plot.setSize({ width: place.clientWidth, height: 220 }));
