@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import itertools
@@ -32,9 +33,13 @@ from servers.broker import Broker
 from servers.process import free_ports
 from streamdp import load_snapshot
 from streamdp.cli.kafka_job import lags, produce
+from streamdp.config.job import load_config
+from streamdp.config.kafka import BOOTSTRAP
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.errors import NotAvailableError
 from streamdp.runtime.prometheus import Metrics
+from streamdp.service.jobs import Job
+from streamdp.service.pages import lag
 from streamdp.serving.publish import committed, weights
 from streamdp.serving.snapshots import newest, snapshot_from_json, snapshot_to_json
 from streamdp.store.snapshot import Counts, Part, Snapshot
@@ -258,6 +263,24 @@ def test_lag_of_what_nobody_has_read(trained: Trained, quick: Quick, tmp_path: P
     assert quick("run", "d.csv", *flags)[0] == 0
     code, _, err = quick("status", "d.db", "--kafka", trained.bootstrap)
     assert (code, err) == (3, "streamdp: this job does not read Kafka\n")
+
+
+def test_the_page_of_a_followed_job_shows_its_lag(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(BOOTSTRAP, trained.bootstrap)
+    job = Job(load_config(trained.folder / "job.yaml"))
+    assert (lag(job) or 0) >= TOTAL  # what the workers have committed was not read yet
+    found = asyncio.run(_looked(job))
+    assert found is not None
+    assert found < TOTAL
+
+
+async def _looked(job: Job) -> int | None:
+    await job.start()
+    try:
+        job.lag_asked_at = float("-inf")
+        return lag(job)
+    finally:
+        await job.stop()
 
 
 def test_a_published_model_is_the_stores(trained: Trained) -> None:
