@@ -6,6 +6,7 @@ least. `--write` puts the tables into the records.
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import sqlite3
@@ -16,10 +17,13 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import orjson
 import polars as pl
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
 
 from benchmarks.shared.flights import COLUMNS
 from benchmarks.shared.pages import command, table
@@ -27,10 +31,16 @@ from connectors.files import CSVSource, JSONLSource
 from connectors.jsonrows import encode_json_lines
 from connectors.recordblocks import BLOCK_BYTES, Records, cut_lines
 from streamdp import GaussianDP, LDPASGDRegressor, Store
+from streamdp.config.job import make_config
 from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.datasets import flights, insurance
 from streamdp.privacy.mechanisms import Gaussian
+from streamdp.service.app import create_app
+from streamdp.service.guard import Guard
+from streamdp.service.origins import Origins
+from streamdp.service.problems import ProblemError, problem_of
+from streamdp.service.requests import Route
 from streamdp.store.snapshot import Counts
 
 RECORDS = Path(__file__).parents[1] / "docs" / "decisions"
@@ -331,8 +341,72 @@ def noise() -> str:
     return f"{text}\n\n{table(['what', 'share'], rows)}"
 
 
+# -- 0012: the service's routes ----------------------------------------------------------------------------------------
+
+_PREDICTION = json.dumps({"records": [{"age": 40, "bmi": 25, "children": 1, "smoker": "no"}]}).encode()
+
+
+async def _call(app: FastAPI, path: str, body: bytes, times: int) -> None:
+    """Call an application in this process, without a network."""
+    head = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    scope = {"type": "http", "http_version": "1.1", "method": "POST" if body else "GET", "path": path, "headers": head}
+    statuses = set()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        statuses.add(message.get("status", 200))
+
+    for _ in range(times):
+        await app({**scope, "query_string": b"", "root_path": ""}, receive, send)
+    assert statuses == {200}, statuses
+
+
+def routes() -> str:
+    calls = 2000
+    with tempfile.TemporaryDirectory() as folder:
+        config = make_config(
+            {
+                "job": "charges",
+                "source": {"type": "http"},
+                "schema": {
+                    "features": {"age": [18, 65], "bmi": [15, 55], "children": [0, 5], "smoker": ["no", "yes"]},
+                    "target": {"column": "charges", "bounds": [0, 40_000]},
+                },
+                "model": {"trust": "nobody"},
+                "store": f"{folder}/charges.db",
+            }
+        )
+        ours, theirs = create_app([config]), create_app([config])
+
+        async def answer(_: Request, error: Exception) -> Response:
+            return problem_of(error).response()
+
+        theirs.add_exception_handler(ProblemError, answer)
+        state = theirs.state
+        theirs.middleware_stack = Guard(
+            Origins(theirs.build_middleware_stack(), {}), state.metrics, state.stopping, state.access.open
+        )
+
+        def run(app: FastAPI, handle: Any, path: str, body: bytes) -> None:
+            with patch.object(Route, "handle", handle):
+                asyncio.run(_call(app, path, body, calls))
+
+        contenders: Contenders = {
+            f"{what}, {way}": (partial(run, app, handle, path, body), calls)
+            for what, path, body in (
+                ("a prediction", "/v1/models/charges/predict", _PREDICTION),
+                ("the list of models", "/v1/models", b""),
+            )
+            for way, app, handle in (("`Route`", ours, Route.handle), ("FastAPI's own way", theirs, APIRoute.handle))
+        }
+        return shown(["calls in one process"], rates(contenders, 5), "calls")
+
+
 PARTS = {
     "ledger": ledger, "loops": loops, "json": json_lines, "databases": databases, "noise": noise, "csv": csv_rows,
+    "routes": routes,
 }  # fmt: skip
 PAGES = {
     "ledger": [RECORDS / "0001-ledger-page-store.md"],
@@ -341,6 +415,7 @@ PAGES = {
     "databases": [RECORDS / "0005-sqlite-and-postgresql.md"],
     "noise": [RECORDS / "0006-noise-on-a-grid.md"],
     "csv": [RECORDS / "0007-csv-grammar.md"],
+    "routes": [RECORDS / "0012-routes.md"],
 }
 
 

@@ -2,7 +2,8 @@
 
 PyYAML reads YAML 1.1: `no` is false, `010` is eight, `1:30` is ninety and `1e-6` is text. A schema may declare the
 country NO as a category. Therefore plain scalars follow the core schema of YAML 1.2 (section 10.3.2), except that
-infinities, NaN and digits after a leading zero are text. A key that is given twice is an error.
+infinities, NaN and digits after a leading zero are text. A key that is given twice is an error. ruamel.yaml, which
+reads YAML 1.2, makes the number 501 of the category 00501, 1000 of 1_000, and a date of 2020-01-01.
 """
 
 from __future__ import annotations
