@@ -36,7 +36,7 @@ class HTTPSource(Source):
 
     `encode` makes a batch, as `RecordReader.complete`; `recall` returns what was answered before, as `Answers.recall`.
 
-    The position is {"records": number of records read}.
+    The position is {"records": number of records read}, and under `place` the last `Call.place`, if there was one.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class HTTPSource(Source):
         self._change = threading.Condition()  # notified when `_enough` becomes true
         self._closed = False
         self._records = 0
+        self._place: Mapping[str, Any] | None = None
         self._taken: list[Call] = []  # being polled
         self._open: list[Call] = []  # polled, not acknowledged
         self._open_keys: dict[bytes, Call] = {}
@@ -145,7 +146,7 @@ class HTTPSource(Source):
 
     @property
     def position(self) -> Position:
-        return {"records": self._records}
+        return {"records": self._records} | ({} if self._place is None else {"place": self._place})
 
     @property
     def finished(self) -> bool:
@@ -171,6 +172,7 @@ class HTTPSource(Source):
         self._open += calls
         start = self._records
         self._records += sum(call.size for call in calls)
+        self._place = next((call.place for call in reversed(taken) if call.place is not None), self._place)
         edges = list(accumulate((call.size for call in calls), initial=0))
         outcomes = np.zeros(edges[-1], dtype=np.uint8)
         for call, at in zip(calls, edges, strict=False):
@@ -300,7 +302,7 @@ class HTTPSource(Source):
             self.waiting += sum(call.size for call in calls)
         for call in calls:
             call.reasons.clear()
-        self._records = records
+        self._records, self._place = records, position.get("place")
 
     def close(self) -> None:
         """Accept no calls any more; those in the queue are still polled."""

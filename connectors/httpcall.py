@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,6 +60,8 @@ class Call:
     # each is called once with the answer or the error, in any thread: the caller's, and those of callers who sent the
     # same key meanwhile
     tell: list[Callable[[Answered | Exception], None]] = field(default_factory=list)
+    # for reports of a topic: its position after them, which is committed with them
+    place: Mapping[str, Any] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))  # of each record, (size,)
     # of each unusable record, by index: its reason and maybe its column
     reasons: dict[int, dict[str, str]] = field(default_factory=dict)

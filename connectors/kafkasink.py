@@ -1,4 +1,4 @@
-"""Reading whole Kafka topics, and writing to them."""
+"""Writing to Kafka topics; committed snapshots for other services."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from connectors.kafkaclient import (
     kafka_errors,
     partitions_of,
 )
+from streamdp.data.records import Shard
 from streamdp.errors import SourceUnavailableError
 
 _SENT_AT_ONCE = 10_000
@@ -103,11 +104,56 @@ class TopicWriter:
                 self._made.close(timeout=ANSWER_TIMEOUT_S)
 
 
+class SnapshotTopic:
+    """Writes committed snapshots for other services, one message for each shard of a job and claim of the shard.
+
+    The topic should be compacted. `streamdp.load_snapshot` reads the snapshots and takes those of the last claim. The
+    epoch of the claim is in the key, so that compaction cannot keep a late message of an earlier owner instead of a
+    newer model. A new owner deletes the snapshot of the claim before. For `bootstrap_servers` and `options` see
+    `TopicWriter`.
+    """
+
+    def __init__(
+        self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
+    ) -> None:
+        self._writer = TopicWriter(topic, bootstrap_servers, options)
+        self._owned: set[tuple[str, Shard, int]] = set()
+
+    def publish(self, job: str, texts: Mapping[tuple[Shard, int], str]) -> None:
+        """Send a job's snapshots, JSON `texts` by shard and epoch, and wait until the broker has them.
+
+        Raises `SourceUnavailableError` if the broker does not acknowledge them.
+        """
+        for (shard, epoch), text in texts.items():
+            self._writer.send(f"{job}/{shard}/{epoch}".encode(), text.encode())
+        self._writer.flush()
+        new = {(job, shard, epoch) for shard, epoch in texts} - self._owned
+        for _, shard, epoch in new:
+            self._writer.send(f"{job}/{shard}/{epoch - 1}".encode(), None)
+        self._writer.flush()
+        self._owned |= new
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+
+def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, object]) -> Iterator[bytes]:
+    """Read the values of a topic from its first message to its present end.
+
+    For `bootstrap_servers` see `TopicWriter`; `options` are those of `kafka.KafkaConsumer`. Raises the errors of
+    `kafkaclient.connect` and `kafkaclient.partitions_of`, and `SourceUnavailableError` if the broker sends nothing for
+    `ANSWER_TIMEOUT_S`.
+    """
+    with contextlib.closing(TopicReader(topic, bootstrap_servers, options)) as reader:
+        yield from (m.value for m in reader.read({}) if m.value is not None)
+
+
 class TopicReader:
     """Reads a topic from given offsets to its present end, as often as it is asked to.
 
-    For `bootstrap_servers` see `TopicWriter`; `options` are those of `kafka.KafkaConsumer`. Raises the errors of
-    `kafkaclient.connect` and `kafkaclient.partitions_of`.
+    For `bootstrap_servers` and `options` see `read_topic`. Raises the errors of `kafkaclient.connect` and
+    `kafkaclient.partitions_of`.
     """
 
     def __init__(self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object]) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from streamdp.runtime.runner import Runner
     from streamdp.runtime.worker import Worker
     from streamdp.serving.publish import committed
+    from streamdp.serving.snapshots import load_snapshot
     from streamdp.store.store import Store
 
 __version__ = "0.1.0rc1"
@@ -89,6 +90,7 @@ _HOMES = {
     "streamdp.runtime.runner": ("Runner",),
     "streamdp.runtime.worker": ("Worker",),
     "streamdp.serving.publish": ("committed",),
+    "streamdp.serving.snapshots": ("load_snapshot",),
     "streamdp.store.store": ("Store",),
 }
 _MODULES = ("client", "datasets", "preprocessing", "records", "sklearn", "spark", "stats")
@@ -148,5 +150,6 @@ __all__ = [
     "account",
     "committed",
     "load",
+    "load_snapshot",
     "parse_budget",
 ]

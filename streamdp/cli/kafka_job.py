@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,7 @@ from streamdp.errors import (
     SourceUnavailableError,
     StoreUnavailableError,
 )
+from streamdp.store.snapshot import Snapshot
 
 RETRY_S = 1.0
 """The time between two attempts to connect at the start."""
@@ -92,6 +94,9 @@ def run_worker(
                 raise ConfigError(f"--metrics-port {metrics_port}: {reason}") from None
             observers.append(metrics)
         publish: list[Any] = []
+        if (topic := _patiently(kafka.build_snapshot_topic)) is not None:
+            stack.callback(topic.close)
+            publish.append(partial(_to_topic, topic))
         if config.publish or holdout is not None or config.validation is not None:
             listeners, say_it = (display.measured,), display.published
             publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
@@ -135,6 +140,12 @@ def _patiently(make: Callable[[], T]) -> T:
         except (SourceUnavailableError, StoreUnavailableError) as error:
             say(f"{error}; trying again")
             time.sleep(RETRY_S)
+
+
+def _to_topic(topic: Any, snapshots: list[Snapshot]) -> None:
+    from streamdp.serving.snapshots import snapshot_to_json
+
+    topic.publish(snapshots[0].job, {(s.shard, s.epoch): snapshot_to_json(s) for s in snapshots})
 
 
 def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDisplay) -> None:

@@ -17,7 +17,7 @@ from streamdp.errors import ConfigError
 if TYPE_CHECKING:
     from connectors.avroschemas import Writers
     from connectors.kafka import KafkaSource
-    from connectors.kafkasink import TopicReader
+    from connectors.kafkasink import SnapshotTopic, TopicReader
     from connectors.letterfile import DeadLetterFile
     from connectors.lettertopic import DeadLetterTopic
     from streamdp.data.records import Batch, Encoder
@@ -93,6 +93,7 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
       decide.
     - `max_bad_in_a_row`: stop if more consecutive messages of one partition are bad. None: no limit.
     - `dead_letter_topic`: a topic for dead letters, in place of a file.
+    - `publish_topic`: a compacted topic for the committed snapshots. None: they are not published.
     - `format`: how values are encoded.
     - `json_framing`: what precedes a JSON value: nothing, or the 5 bytes that Confluent's serializers write. See
       `connectors.jsonrows`.
@@ -113,6 +114,7 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
     on_missing: Literal["stop", "earliest", "latest"] = "stop"
     max_bad_in_a_row: int | None = Field(default=10_000, ge=1)
     dead_letter_topic: str | None = None
+    publish_topic: str | None = None
     format: Literal["json", "avro"] = "json"
     json_framing: Literal["none", "confluent"] = "none"
     schemas: str | dict[Annotated[int, Field(ge=0, lt=1 << 32)], str] | None = Field(default=None, min_length=1)
@@ -239,3 +241,10 @@ class KafkaSourceConfig(KafkaClientConfig, BadRecordsConfig):
         from connectors.lettertopic import DeadLetterTopic
 
         return DeadLetterTopic(self.dead_letter_topic, self.servers, self.security_options())
+
+    def build_snapshot_topic(self) -> SnapshotTopic | None:
+        """The topic of committed snapshots. None if there is none."""
+        from connectors.kafkasink import SnapshotTopic
+
+        topic = self.publish_topic
+        return None if topic is None else SnapshotTopic(topic, self.servers, self.security_options())

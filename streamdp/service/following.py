@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamdp.config.http import HTTPSourceConfig
+from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import StoreError, StoreMismatchError, StreamDPError
 from streamdp.serving.holdout import Holdout
@@ -40,7 +40,7 @@ class Follower:
         self._read: list[Snapshot] = []
         self._mine: Snapshot | None = None
         source = config.source
-        self._several = config.store_on_server and isinstance(source, HTTPSourceConfig) and source.shards > 1
+        self._several = config.store_on_server and isinstance(source, CallsConfig) and source.most_shards > 1
         self._held: dict[int, float] = {}
 
     @property

@@ -25,9 +25,9 @@ from typing import Any
 
 from connectors.http import HTTPSource
 from connectors.httpcall import Answered, Call, Flaw
-from streamdp.config.http import HTTPSourceConfig
+from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
-from streamdp.data.records import WHOLE, Shard
+from streamdp.data.records import WHOLE, Position, Shard
 from streamdp.database.interface import Session
 from streamdp.errors import (
     ConfigError,
@@ -42,9 +42,11 @@ from streamdp.learners.local_reports import LocalReports
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.expected import Expected
 from streamdp.runtime.runner import Runner
+from streamdp.service import calls
 from streamdp.service.following import FOLLOW_S, Found
 from streamdp.service.jobs import START_S, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
+from streamdp.service.report_reading import read_reports
 from streamdp.service.waiting import Waiting
 from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher
@@ -73,7 +75,7 @@ class LearningJob(Job):
 
     def __init__(self, config: JobConfig, accepted: Accepted) -> None:
         super().__init__(config)
-        assert isinstance(config.source, HTTPSourceConfig)
+        assert isinstance(config.source, CallsConfig)
         self._settings = config.source
         self._accepted = accepted
         self.labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
@@ -87,10 +89,13 @@ class LearningJob(Job):
         self._stopping = threading.Event()
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._desk: ReportDesk | None = None
         with contextlib.suppress(ConfigError):  # its mechanism makes no noise, or it has statistics
             self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
+        if isinstance(self._settings, ReportsSourceConfig) and self._desk is None:
+            raise ConfigError("source.content: this job takes no reports, because its mechanism makes no noise")
         self._trouble = _NOT_OPEN
         self._refusal: str | None = _NOT_OPEN  # why calls are not learned here now; None if they are
 
@@ -138,9 +143,10 @@ class LearningJob(Job):
         """See `Job.stop`. What was accepted is learned and committed first."""
         self._stopping.set()
         await super().stop()
-        if self._expiring is not None:
-            self._expiring.cancel()
-            await asyncio.wait([self._expiring])
+        for task in (self._reading, self._expiring):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if self._source is not None:
             self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)
@@ -254,6 +260,7 @@ class LearningJob(Job):
                     if self._stopping.is_set():
                         self._source.close()
                     self._tell(None)
+                    self._read_reports(store, answers, self._source)
                     if not opened.done():
                         opened.set_result(None)
                     self._learn(store, shard, answers, self._source)
@@ -286,6 +293,39 @@ class LearningJob(Job):
     def _show(self, snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         self._in_loop(lambda: self.take(snapshot, measures))
 
+    def _read_reports(self, store: Store, answers: Answers, source: HTTPSource) -> None:
+        """Read the topic of reports from the last commit on, if the job has one."""
+        settings = self._settings
+        if not isinstance(settings, ReportsSourceConfig):
+            return
+        snapshot = store.load()
+        place: Position = {} if snapshot is None else snapshot.position.get("place", {})
+
+        def call_of(items: list[Any], position: Position) -> Call:
+            desk = self.desk
+            assert desk is not None, "a job without a desk does not start"
+            call = calls.of_reports(answers, "", b"", None, len(items), *desk.receive_all(items))
+            call.place, call.tell = position, [note]
+            return call
+
+        def note(answered: Answered | Exception) -> None:
+            if isinstance(answered, Answered):
+                reasons = [dead["reason"] for dead in answered.answer["dead"]]
+                self._in_loop(lambda: self.note_reasons(reasons))
+
+        def tell(trouble: str | None) -> None:
+            self.trouble = trouble
+
+        def begin() -> None:
+            self._end_reading()
+            self._reading = asyncio.create_task(read_reports(settings.build_topic, place, call_of, source.submit, tell))
+
+        self._in_loop(begin)
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
     def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
         """Take a shard, and wait until one is free; None after the stop."""
         for note in filter(None, (store.joined_note, store.replaced_note)):
@@ -295,7 +335,7 @@ class LearningJob(Job):
         self._session = store.end_left(self._session)
         since = time.monotonic()
         while not self._stopping.is_set():
-            shard = store.claim_free(self._settings.shards, add=time.monotonic() - since >= ADD_AFTER_S)
+            shard = store.claim_free(self._settings.most_shards, add=time.monotonic() - since >= ADD_AFTER_S)
             if shard is not None:
                 return shard
             self._wait_for_shard(opened)
@@ -306,6 +346,7 @@ class LearningJob(Job):
 
         def note() -> None:
             self._refusal = _WAITS
+            self._end_reading()
 
         self._mine = None
         self._in_loop(note)

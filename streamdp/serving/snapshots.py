@@ -1,4 +1,4 @@
-"""Models from committed snapshots: restore one, and combine the shards of a job.
+"""Models from committed snapshots: restore one, combine the shards of a job, read and write snapshots as JSON.
 
 The single snapshot of an unpartitioned stream is the model. A partitioned stream has one snapshot for each shard. Each
 worker keeps the state of its model in one of them, and the others have none. With several workers, the model is
@@ -7,21 +7,23 @@ made of the states of all; `estimator.merged` documents what it guarantees.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
-from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError
+from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError, check_texts
 from streamdp.learners.batches import Batches
 from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows
 from streamdp.privacy.guarantees import PureDP
 from streamdp.privacy.statement import with_notes
 from streamdp.reading.doubts import of_model
-from streamdp.store.snapshot import ON_SPARK, Snapshot, counts_sum
+from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
+from streamdp.store.state_codec import decode_state, encode_state
 
 if TYPE_CHECKING:
     from streamdp.estimators.estimator import Estimator
@@ -148,6 +150,31 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
     )
 
 
+_PLAIN = ("job", "fingerprint", "config", "seq", "committed_at", "position", "epoch", "waiting")
+"""What a snapshot has as JSON as it is."""
+
+
+def snapshot_to_json(snapshot: Snapshot) -> str:
+    """Write a snapshot as JSON text. It holds what the store holds: only private values."""
+    counts, shard = asdict(snapshot.counts), {"topic": snapshot.shard.topic, "partition": snapshot.shard.partition}
+    plain = {name: getattr(snapshot, name) for name in _PLAIN}
+    return json.dumps({"format": 1, **plain, **counts, **shard, "state": encode_state(snapshot.state)})
+
+
+def snapshot_from_json(text: str | bytes) -> Snapshot:
+    """Read a snapshot from the JSON `text` of `snapshot_to_json`. Raises `StoreDamagedError` for any other text."""
+    try:
+        item = json.loads(text)
+        if item["format"] != 1:
+            raise StoreDamagedError("the snapshot has a newer format; use a newer streamdp")
+        counts = Counts(*(item[name] for name in ("learned", "refused", "dead_letters", "left_out")))
+        shard = Shard(item["topic"], item["partition"])
+        plain = {name: item[name] for name in _PLAIN}
+        return Snapshot(**plain, counts=counts, shard=shard, state=decode_state(item["state"]))
+    except (KeyError, TypeError, ValueError):
+        raise StoreDamagedError("expected a streamdp snapshot as JSON") from None
+
+
 def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
     """Select the newest snapshot of each shard of the `job` of this name.
 
@@ -164,3 +191,22 @@ def newest(snapshots: Iterable[Snapshot], job: str) -> list[Snapshot]:
         ):
             last[snapshot.shard] = snapshot
     return [last[shard] for shard in sorted(last)]
+
+
+def load_snapshot(bootstrap_servers: str | list[str], topic: str, job: str, **options: object) -> Model:
+    """Read the published model of a `job` from a compacted topic, without the database. Needs the extra `kafka`.
+
+    Use `load_snapshot(...).estimator.predict_one(x)` for predictions. `bootstrap_servers` are the brokers,
+    `host:port[,host:port]` or a list. The workers of the job publish to `topic`. `options` are those of
+    `kafka.KafkaConsumer`, such as those for SASL and TLS.
+
+    Raises `NotAvailableError` if nothing is published yet, and `SourceError` if the broker or the topic cannot be read.
+    """
+    from connectors.kafkasink import read_topic  # the only connector that this room uses
+
+    check_texts(topic=topic, job=job)
+    several = isinstance(bootstrap_servers, list) and bootstrap_servers
+    for servers in bootstrap_servers if several else [bootstrap_servers]:
+        check_texts(bootstrap_servers=servers)
+    found = (snapshot_from_json(value) for value in read_topic(bootstrap_servers, topic, options))
+    return restore(combined(newest(found, job)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 from streamdp.errors import SchemaError
 from streamdp.serving.predictor import Predictor
 from streamdp.serving.publish import committed
-from streamdp.serving.snapshots import Model, restore
+from streamdp.serving.snapshots import Model, restore, snapshot_from_json, snapshot_to_json
 from streamdp.spark.records import texts_and_numbers
 from streamdp.store.snapshot import Snapshot
 
@@ -46,12 +46,12 @@ def predict(
         raise SchemaError(f"the result would have two columns of the name {taken[0]!r}: choose another `column`")
     kinds = [st.DoubleType() if predictor.classes is None else st.StringType(), *([st.DoubleType()] * len(added[1:]))]
     schema = st.StructType([st.StructField(f"p{i}", kind) for i, kind in enumerate(kinds)])
-    scored, p = _Scored(model.snapshot), "streamdp_prediction"
+    text, p = snapshot_to_json(model.snapshot), "streamdp_prediction"
     while p in names:
         p += "_"
 
     def of(records: pa.Array) -> pa.Array:
-        return scored.predicted(records)
+        return _predicted(text, records)
 
     of.__annotations__ = {"records": pa.Array, "return": pa.Array}
     features = texts_and_numbers(df, predictor.columns, ())
@@ -60,34 +60,28 @@ def predict(
     return more.select("*", *[sf.col(f"{p}.p{i}").alias(name) for i, name in enumerate(added)]).drop(p)
 
 
-class _Scored:
-    """A committed snapshot, whose model each task restores once."""
+@lru_cache(maxsize=4)
+def _predictor(text: str) -> Predictor:
+    return Predictor(restore(snapshot_from_json(text)))
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
 
-    @cached_property
-    def _predictor(self) -> Predictor:
-        return Predictor(restore(self._snapshot))
-
-    def predicted(self, records: pa.Array) -> pa.Array:
-        """The added columns of some rows."""
-        predictor = self._predictor
-        names = predictor.columns
-        frame = pl.DataFrame(
-            [
-                pl.Series(name, pl.from_arrow(values), dtype=pl.String)
-                for name, values in zip(names, records.flatten(), strict=True)
-            ]
-        )
-        places, predicted, shares = predictor(frame)
-        answers: list[object] = [None] * frame.height
-        for place, value in zip(places.tolist(), predicted, strict=True):
-            answers[place] = value
-        columns = [pa.array(answers, pa.float64() if predictor.classes is None else pa.string())]
-        for j in range(len(predictor.labels)):
-            share, known = np.zeros(frame.height), np.ones(frame.height, dtype=np.bool_)
-            if shares is not None:
-                share[places], known[places] = shares[:, j], False
-            columns.append(pa.array(share, mask=known))
-        return pa.StructArray.from_arrays(columns, [f"p{i}" for i in range(len(columns))])
+def _predicted(text: str, records: pa.Array) -> pa.Array:
+    predictor = _predictor(text)
+    names = predictor.columns
+    frame = pl.DataFrame(
+        [
+            pl.Series(name, pl.from_arrow(values), dtype=pl.String)
+            for name, values in zip(names, records.flatten(), strict=True)
+        ]
+    )
+    places, predicted, shares = predictor(frame)
+    answers: list[object] = [None] * frame.height
+    for place, value in zip(places.tolist(), predicted, strict=True):
+        answers[place] = value
+    columns = [pa.array(answers, pa.float64() if predictor.classes is None else pa.string())]
+    for j in range(len(predictor.labels)):
+        share, known = np.zeros(frame.height), np.ones(frame.height, dtype=np.bool_)
+        if shares is not None:
+            share[places], known[places] = shares[:, j], False
+        columns.append(pa.array(share, mask=known))
+    return pa.StructArray.from_arrays(columns, [f"p{i}" for i in range(len(columns))])

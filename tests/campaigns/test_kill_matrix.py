@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import confluent_kafka
 import pytest
 
+from connectors.kafkasink import read_topic
 from servers.broker import Broker, create_topic
 from streamdp.config.job import load_config
 from streamdp.data.records import WHOLE, Shard
@@ -43,7 +44,6 @@ from streamdp.data.subjects import subjects_bytes
 from streamdp.serving.publish import committed
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import HISTORY, Store
-from tests.support import topics
 from tests.support.commands import environment
 from tests.support.matrix_servers import FragileServers, SharedServers
 from tests.support.paths import ROOT
@@ -501,7 +501,7 @@ class Cell:
     def _letters(self) -> list[str]:
         if self.letters == "dead_letters: dead.jsonl":
             return (self.folder / "dead.jsonl").read_text().splitlines()
-        return [value.decode() for value in topics.values(self.servers.bootstrap, f"{self.topic}-dead")]
+        return [value.decode() for value in read_topic(self.servers.bootstrap, f"{self.topic}-dead", {})]
 
     def _check_spends(self, learned: int) -> None:
         records = Counter(e.person for entries in self.input.values() for e in entries if e.person is not None)

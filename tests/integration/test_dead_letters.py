@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafkasink import TopicWriter
+from connectors.kafkasink import TopicWriter, read_topic
 from connectors.letterfile import DeadLetterFile
 from connectors.lettertopic import DeadLetterTopic
 from servers.broker import Broker
@@ -21,7 +21,6 @@ from streamdp.runtime.runner import Runner
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
-from tests.support import topics
 from tests.support.clock import FakeClock
 from tests.support.memory import BAD, Entry, MemoryShards, MemorySource
 
@@ -87,7 +86,7 @@ def topic(
         def opened() -> DeadLetterTopic:
             return stack.enter_context(closing(DeadLetterTopic(name, broker.bootstrap)))
 
-        yield opened, lambda: [json.loads(value) for value in topics.values(broker.bootstrap, name)]
+        yield opened, lambda: [json.loads(value) for value in read_topic(broker.bootstrap, name, {})]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import itertools
@@ -23,21 +22,21 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from kafka import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.engine import make_url
 
-from connectors.kafkaclient import CONNECTION
+from connectors.kafkaclient import CONNECTION, connect
+from connectors.kafkasink import SnapshotTopic, read_topic
 from servers.broker import Broker
 from servers.process import free_ports
+from streamdp import load_snapshot
 from streamdp.cli.kafka_job import lags, produce
-from streamdp.config.job import load_config
-from streamdp.config.kafka import BOOTSTRAP
 from streamdp.data.records import Batch, DeadLetter, Shard
+from streamdp.errors import NotAvailableError
 from streamdp.runtime.prometheus import Metrics
-from streamdp.service.jobs import Job
-from streamdp.service.pages import lag
-from streamdp.serving.publish import committed
-from streamdp.serving.snapshots import newest
+from streamdp.serving.publish import committed, weights
+from streamdp.serving.snapshots import newest, snapshot_from_json, snapshot_to_json
 from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 from tests.support import topics
@@ -57,7 +56,7 @@ def met(shown: Mapping[str, int]) -> int:
 
 
 def messages(bootstrap: str, topic: str) -> list[Any]:
-    return [json.loads(value) for value in topics.values(bootstrap, topic)]
+    return [json.loads(value) for value in read_topic(bootstrap, topic, {})]
 
 
 def send(bootstrap: str, topic: str, *values: bytes) -> None:
@@ -72,6 +71,7 @@ class Trained:
         self.bootstrap = bootstrap
         self.topic = f"flights-{folder.name}-{os.getpid()}"
         self.dead = make_topic()
+        self.models = make_topic(1, {"cleanup.policy": "compact"})
         self.store = folder / "kj.db"
         (folder / "data.csv").write_text(rows(2000))
         self.write("job.yaml", "kj", "kj.db")
@@ -79,7 +79,7 @@ class Trained:
         self.workers = self.run_two("job.yaml", self.store, "kj", TOTAL)
 
     def write(self, name: str, job: str, store: str, text: str = JOB) -> None:
-        words = {"JOBNAME": job, "DEADTOPIC": self.dead, "TOPIC": self.topic, "STORE": store}
+        words = {"JOBNAME": job, "DEADTOPIC": self.dead, "TOPIC": self.topic, "MODELS": self.models, "STORE": store}
         for word, value in words.items():
             text = text.replace(word, value)
         (self.folder / name).write_text(text)
@@ -260,30 +260,43 @@ def test_lag_of_what_nobody_has_read(trained: Trained, quick: Quick, tmp_path: P
     assert (code, err) == (3, "streamdp: this job does not read Kafka\n")
 
 
-def test_the_page_of_a_followed_job_shows_its_lag(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(BOOTSTRAP, trained.bootstrap)
-    job = Job(load_config(trained.folder / "job.yaml"))
-    assert (lag(job) or 0) >= TOTAL  # what the workers have committed was not read yet
-    found = asyncio.run(_looked(job))
-    assert found is not None
-    assert found < TOTAL
-
-
-async def _looked(job: Job) -> int | None:
-    await job.start()
-    try:
-        job.lag_asked_at = float("-inf")
-        return lag(job)
-    finally:
-        await job.stop()
-
-
 def test_a_published_model_is_the_stores(trained: Trained) -> None:
-    ours = committed(str(trained.store))
+    model, ours = load_snapshot(trained.bootstrap, trained.models, "kj"), committed(str(trained.store))
+    assert weights(model.estimator) == weights(ours.estimator)
+    assert model.statement() == ours.statement()
+    assert model.snapshot.counts == ours.snapshot.counts
     published = json.loads((trained.folder / "model.json").read_text())
     assert published["statement"] == ours.statement()
     assert published["counts"]["dead_letters"] <= DEAD
     assert "accuracy" in published["holdout"]
+    with pytest.raises(NotAvailableError):
+        load_snapshot(trained.bootstrap, trained.models, "another")
+
+
+def test_a_late_snapshot_of_an_earlier_owner_does_not_survive_the_newer_model(
+    broker: Any, make_topic: Callable[..., str]
+) -> None:
+    """The topic is compacted: of all messages with one key, the last one stays."""
+    name, shard = make_topic(), Shard("t", 0)
+    old, new = (SnapshotTopic(name, broker.bootstrap) for _ in range(2))
+    for topic, epoch, seq, at in ((old, 1, 1, 10.0), (new, 2, 1, 11.0), (new, 2, 2, 12.0), (old, 1, 1, 10.0)):
+        topic.publish("j", {(shard, epoch): snapshot_to_json(snapshot(epoch, seq, at))})
+    old.close()
+    new.close()
+    consumer = connect(broker.bootstrap, None, {})
+    partition = TopicPartition(name, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    kept: dict[bytes, bytes | None] = {}
+    deleted = []
+    while consumer.position(partition) < consumer.end_offsets([partition])[partition]:
+        for message in consumer.poll(timeout_ms=1000).get(partition, []):
+            kept[message.key] = message.value
+            deleted += [message.key] * (message.value is None)
+    consumer.close()
+    assert b"j/t/0/1" in deleted
+    (left,) = newest([snapshot_from_json(value) for value in kept.values() if value], "j")
+    assert (left.epoch, left.seq) == (2, 2)
 
 
 def test_dead_letters_say_where_and_why_and_never_what(trained: Trained) -> None:
@@ -378,7 +391,7 @@ def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
 def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> None:
     job = f"pg-{os.getpid()}-{time.time_ns()}"
     place = in_schema(postgres.url, job)
-    text = JOB.replace("publish: model.json\nholdout: data.csv\n", "")
+    text = JOB.replace("publish: model.json\nholdout: data.csv\n", "").replace("  publish_topic: MODELS\n", "")
     trained.write("pg.yaml", job, place, text)
     at: dict[str, Any] = {"folder": trained.folder}
     err = quick.error(2, "run", "pg.yaml", bootstrap=trained.bootstrap, **at)
@@ -398,7 +411,7 @@ def test_workers_on_postgres(trained: Trained, postgres: Any, quick: Quick) -> N
 @pytest.mark.campaign
 def test_two_workers_learn_groups_with_effects_of_their_own(trained: Trained, quick: Quick) -> None:
     """Each has a model of its partition, with all groups; the answer is their average."""
-    text = JOB.replace("publish: model.json\nholdout: data.csv\n", "")
+    text = JOB.replace("  publish_topic: MODELS\n", "").replace("publish: model.json\nholdout: data.csv\n", "")
     text = text.replace("[EWR, JFK]", "{categories: [EWR, JFK], per: true}").replace("  budget: eps\n", "", 1)
     text = text.replace("estimator: LDPASGDClassifier", "trust: process").replace("eps=3", "eps=160")
     text = text.replace("eps=1\n", "eps=8\n  batch_size: 20\n")  # a partition has some 50 people
@@ -444,7 +457,7 @@ def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
 
 def small_job(topic: str, job: str, store: str) -> str:
     """A job without topics for dead letters and snapshots, and without files."""
-    text = JOB.replace("TOPIC\n  dead_letter_topic: DEADTOPIC", topic)
+    text = JOB.replace("TOPIC\n  dead_letter_topic: DEADTOPIC\n  publish_topic: MODELS", topic)
     text = text.replace("publish: model.json\nholdout: data.csv\n", "")
     return text.replace("JOBNAME", job).replace("STORE", store)
 
@@ -515,7 +528,7 @@ def test_payloads_are_kept_only_where_the_user_wants_it(
     topic, dead = make_topic(), make_topic()
     bad = b'{"delay": ' + SECRET.encode() + b"}"
     send(trained.bootstrap, topic, bad, b"\xff" * 1_500_000)
-    text = JOB.replace("DEADTOPIC", f"{dead}\n  keep_payload: true")
+    text = JOB.replace("DEADTOPIC", f"{dead}\n  keep_payload: true").replace("  publish_topic: MODELS\n", "")
     text = text.replace("publish: model.json\nholdout: data.csv\n", "").replace("TOPIC", topic)
     (tmp_path / "job.yaml").write_text(text.replace("JOBNAME", f"j{topic}").replace("STORE", "s.db"))
     with Command(tmp_path, trained.bootstrap, "run", "job.yaml") as command:
@@ -560,6 +573,7 @@ PLAIN = (
     JOB.replace("JOBNAME", "j")
     .replace("DEADTOPIC", "dead")
     .replace("TOPIC", "t")
+    .replace("  publish_topic: MODELS\n", "")
     .replace("STORE", "s.db")
     .replace("holdout: data.csv\n", "")
 )

@@ -35,6 +35,7 @@ def test_a_topic_is_learned_by_users(
     """Every message is counted once, and every report or window is spent for."""
     topic = f"people-{estimator.lower()}-{os.getpid()}"
     words = {"JOBNAME": "people", "DEADTOPIC": make_topic(), "TOPIC": topic, "STORE": "people.db"}
+    words["MODELS"] = make_topic(1, {"cleanup.policy": "compact"})
     text = JOB
     for old, new in (
         ("LDPASGDClassifier\n  budget: eps=1", f"{estimator}\n  budget: eps=8,delta=1e-6\n  {MODELS[estimator]}"),

@@ -22,6 +22,7 @@ source:
   type: kafka
   topic: TOPIC
   dead_letter_topic: DEADTOPIC
+  publish_topic: MODELS
   options:
     session_timeout_ms: 10000
     heartbeat_interval_ms: 500

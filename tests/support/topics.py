@@ -9,7 +9,6 @@ from contextlib import closing
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import TopicAlreadyExistsError
 
-from connectors.kafkasink import TopicReader
 from servers.broker import create_topic
 from tests.support.waiting import PATIENCE_S
 
@@ -24,12 +23,6 @@ def send(bootstrap: str, topic: str, messages: Iterable[Message], partition: int
         for key, value in messages:
             producer.send(topic, value, key, partition=partition)
         producer.flush()
-
-
-def values(bootstrap: str, topic: str) -> list[bytes]:
-    """The values of all messages that the topic has now."""
-    with closing(TopicReader(topic, bootstrap, {})) as reader:
-        return [message.value for message in reader.read({}) if message.value is not None]
 
 
 def delete_and_create(bootstrap: str, topic: str, timeout_s: float = PATIENCE_S) -> None:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import streamdp
-from streamdp import ApproxDP, GaussianDP, PureDP, datasets, stats
+from streamdp import ApproxDP, GaussianDP, PureDP, datasets, load_snapshot, stats
 from streamdp.client import Client, Device
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.estimator import Estimator
@@ -32,6 +32,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (OutlierRemoval, {}, "outliers"),
     (OutlierRemoval, {}, "failure"),
     *((make, SUM | more, name) for make, more in SUMS for name in ("bound", "rounds", "sensitivity")),
+    (load_snapshot, {"topic": "t", "job": "j"}, "bootstrap_servers"),
     (datasets.linear_theta, {}, "d"),
     (datasets.linear, {"d": 2, "seed": 1}, "n"),
     (datasets.linear, {"n": 2, "d": 2, "seed": 1}, "sigma"),
