@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from streamdp.errors import StoreVersionError
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, MetaData
+Parameters = Mapping[str, object] | tuple[object, ...]
+"""The parameters of a statement: by name for `:name`, or in order for the placeholders of the driver."""
+
+
+class Connection(Protocol):
+    """A connection to a database. Statements are made inside a transaction, but for a few that say so."""
+
+    server: bool
+    """Whether it is to a PostgreSQL server, and not to an SQLite file."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was closed."""
+
+    def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a statement."""
+
+    def change(self, statement: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that returns no rows; return how many rows it changed."""
+
+    def change_each(self, statement: str, rows: Sequence[Parameters]) -> int:
+        """Execute a statement for each of some rows of parameters, at least one; return how many rows were changed."""
+
+    def in_transaction(self) -> bool:
+        """Return whether a transaction is open."""
+
+    def begin(self) -> AbstractContextManager[object]:
+        """Begin a transaction: it is committed at the end, or rolled back after an exception."""
+
+    def close(self) -> None:
+        """Close it. An open transaction is rolled back."""
 
 
 @dataclass(frozen=True)
 class Format:
     """The format of a database: its tables and its version.
 
-    A table whose `info` has the entry `only` is created in databases of that dialect alone.
+    The `tables` are statements that make them, in the words of PostgreSQL. Those of `on_server` and `in_file` are made
+    in databases of one kind alone.
     """
 
     name: str  # the kind of database, for messages and for PostgreSQL's `format` table
     application_id: int  # in the header of an SQLite file
     version: int  # the version that this program writes and reads
-    tables: MetaData
+    tables: Sequence[str]
+    on_server: Sequence[str]
+    in_file: Sequence[str]
 
     def check_version(self, name: str, version: int) -> None:
         """Raise `StoreVersionError` if the database `name` says that it has another version."""
@@ -33,10 +65,14 @@ class Format:
             )
 
     def create_tables(self, connection: Connection) -> None:
-        """Create the tables of the connection's dialect, in an empty database."""
-        here = connection.dialect.name
-        tables = [table for table in self.tables.sorted_tables if table.info.get("only", here) == here]
-        self.tables.create_all(connection, tables, checkfirst=False)
+        """Create the tables of the connection's kind of database, in an empty one."""
+        for statement in (*self.tables, *(self.on_server if connection.server else self.in_file)):
+            connection.change(statement if connection.server else in_sqlite(statement))
+
+
+def in_sqlite(statement: str) -> str:
+    """Return a statement that makes a table in the words of SQLite."""
+    return statement.replace("BYTEA", "BLOB").replace("SERIAL", "INTEGER")
 
 
 class Session(NamedTuple):

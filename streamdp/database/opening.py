@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
-from streamdp.errors import StoreError, check_path
+from streamdp.errors import ConfigError, StoreError, check_path, needs
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -33,9 +33,11 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     path = place.removeprefix(_SQLITE)
     if "://" not in path and path:  # a file's name may have every character that is special in a URL
         return SQLiteFile(path, job)
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
+    try:
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
+    except ImportError:
+        raise ConfigError(needs("a PostgreSQL store", "postgres")) from None
     try:
         url = _with_hosts(make_url(_SEVERAL_HOSTS.sub(r"\1\3?host=\2&", place)))
         if "@" in (url.host or ""):

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+import sqlalchemy
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.schema import CreateSchema
 
-from streamdp.database.interface import Database, Format, Session
+from streamdp.database.interface import Connection, Database, Format, Parameters, Session
 from streamdp.database.pool import NoPool
 from streamdp.errors import (
     ConfigError,
@@ -69,6 +70,46 @@ _WHY = (
 _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing table; a missing column
 
 
+_text = lru_cache(maxsize=256)(sqlalchemy.text)
+
+
+class ServerConnection(Connection):
+    """A connection of SQLAlchemy, which is opened again if a server has ended it."""
+
+    server = True
+
+    def __init__(self, engine: Engine) -> None:
+        self._over = engine.connect()
+
+    @property
+    def closed(self) -> bool:
+        return self._over.closed
+
+    def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """See `Connection.fetch`: the driver's tuples, without the cost of SQLAlchemy's row objects."""
+        return self._execute(statement, parameters).cursor.fetchall()  # type: ignore[no-any-return]
+
+    def change(self, statement: str, parameters: Parameters = ()) -> int:
+        return int(self._execute(statement, parameters).rowcount)
+
+    def change_each(self, statement: str, rows: Sequence[Parameters]) -> int:
+        return int(self._over.execute(_text(statement), list(rows)).rowcount)  # type: ignore[arg-type]
+
+    def _execute(self, statement: str, parameters: Parameters) -> Any:
+        if isinstance(parameters, tuple):
+            return self._over.exec_driver_sql(statement, parameters)
+        return self._over.execute(_text(statement), parameters)
+
+    def in_transaction(self) -> bool:
+        return self._over.in_transaction()
+
+    def begin(self) -> AbstractContextManager[object]:
+        return self._over.begin()
+
+    def close(self) -> None:
+        self._over.close()
+
+
 def take_lock(engine: Engine, job: str, name: str, shared: bool) -> Callable[[], None]:
     """Take an advisory lock of a database session, and return what gives it up. The session's end releases it, too.
 
@@ -78,12 +119,12 @@ def take_lock(engine: Engine, job: str, name: str, shared: bool) -> Callable[[],
     allowed beside a shared one. Raises `StoreBusyError`, with the name of the database, if another holder still
     excludes this one after `LOCK_TIMEOUT_MS`.
     """
-    connection = engine.connect()
+    connection = ServerConnection(engine)
     function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
     try:
-        connection.execute(text(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}"))
-        connection.execute(text(f"SELECT {function}(hashtextextended(:name, 0))"), {"name": job})
-        connection.commit()
+        with connection.begin():
+            connection.change(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}")
+            connection.fetch(f"SELECT {function}(hashtextextended(:name, 0))", {"name": job})
     except BaseException as error:
         connection.close()
         if not isinstance(error, OperationalError) or getattr(error.orig, "sqlstate", None) != _LOCK_TIMEOUT:
@@ -137,7 +178,7 @@ class PostgresNamespace(Database):
         event.listen(self._engine, "connect", self._prepare)
         event.listen(self._engine, "begin", self._choose_schema)
 
-    def _choose_schema(self, connection: Connection) -> None:
+    def _choose_schema(self, connection: sqlalchemy.Connection) -> None:
         connection.exec_driver_sql(f"SET LOCAL search_path TO {self._quoted.replace('%', '%%')}")
 
     def _prepare(self, driver: Any, record: object) -> None:
@@ -168,12 +209,11 @@ class PostgresNamespace(Database):
 
         PgBouncer with `pool_mode = transaction` does both: locks would stay in a session that others use.
         """
-        number = text("SELECT pg_backend_pid()")
-        with self._engine.connect() as one, self._engine.connect() as other:
+        with closing(ServerConnection(self._engine)) as one, closing(ServerConnection(self._engine)) as other:
             sessions = []
             for connection in (one, other, one):
-                sessions.append(connection.execute(number).scalar_one())
-                connection.rollback()
+                with connection.begin():
+                    sessions += connection.fetch("SELECT pg_backend_pid()")
         if sessions[0] != sessions[2] or sessions[0] == sessions[1]:
             raise StoreError(
                 f"{self.name} is behind a pooler that gives each transaction another session, and locks need one for a"
@@ -181,23 +221,23 @@ class PostgresNamespace(Database):
             )
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
-        with self.errors(), self._engine.begin() as connection:
-            alone = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))")
-            connection.execute(alone, {"name": self._schema})
+        with self.errors(), closing(ServerConnection(self._engine)) as connection, connection.begin():
+            alone = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"
+            connection.fetch(alone, {"name": self._schema})
             if _exists(connection):
                 return False
-            connection.execute(CreateSchema(self._schema, if_not_exists=True))
+            connection.change(f"CREATE SCHEMA IF NOT EXISTS {self._quoted.replace('%', '%%')}")
             form.create_tables(connection)
-            connection.execute(text("CREATE TABLE format (name text NOT NULL, version integer NOT NULL)"))
+            connection.change("CREATE TABLE format (name text NOT NULL, version integer NOT NULL)")
             row = {"name": form.name, "version": form.version}
-            connection.execute(text("INSERT INTO format VALUES (:name, :version)"), row)
+            connection.change("INSERT INTO format VALUES (:name, :version)", row)
             fill(connection)
             return True
 
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
-        with self.errors(), self._engine.connect() as connection:
-            connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+        with self.errors(), closing(ServerConnection(self._engine)) as connection, connection.begin():
+            connection.change("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if not _exists(connection):
                 raise StoreError(f"{self.name} has no jobs: there is no such schema")
             self._check_version(connection, form)
@@ -205,7 +245,7 @@ class PostgresNamespace(Database):
 
     def open_for_writing(self, form: Format) -> Connection:
         with self.errors():
-            connection = self._engine.connect()
+            connection = ServerConnection(self._engine)
             try:
                 with connection.begin():
                     self._check_version(connection, form)
@@ -215,23 +255,23 @@ class PostgresNamespace(Database):
             return connection
 
     def _check_version(self, connection: Connection, form: Format) -> None:
-        rows = connection.execute(text("SELECT name, version FROM format")).all()
-        if len(rows) != 1 or rows[0].name != form.name:
+        rows = connection.fetch("SELECT name, version FROM format")
+        if len(rows) != 1 or rows[0][0] != form.name:
             raise StoreDamagedError(f"{self.name} is not a streamdp {form.name}")
-        form.check_version(self.name, rows[0].version)
+        form.check_version(self.name, rows[0][1])
 
     @contextmanager
     def spending(self, connection: Connection) -> Iterator[None]:
         with connection.begin():
-            connection.execute(text(f"SELECT pg_advisory_xact_lock_shared({_FIRST})"), {"name": self._schema})
+            connection.fetch(f"SELECT pg_advisory_xact_lock_shared({_FIRST})", {"name": self._schema})
             yield
 
     def come_first(self) -> Callable[[], None]:
         """See `Database.come_first`. A transaction holds them back, which the server ends if it is idle for long."""
         with self.errors():
-            connection = self._engine.connect()
+            connection = ServerConnection(self._engine)
             try:
-                connection.execute(text(f"SELECT pg_advisory_xact_lock({_FIRST})"), {"name": self._schema})
+                connection.fetch(f"SELECT pg_advisory_xact_lock({_FIRST})", {"name": self._schema})
             except BaseException:
                 connection.close()
                 raise
@@ -239,29 +279,29 @@ class PostgresNamespace(Database):
 
     def hold(self, connection: Connection, number: int) -> bool:
         """See `Database.hold`. The server ends the lock with the session, also if the process was killed."""
-        lock = text(f"SELECT pg_try_advisory_lock({_HELD})")
-        return bool(connection.execute(lock, {"name": self._of_job, "number": number}).scalar())
+        lock = f"SELECT pg_try_advisory_lock({_HELD})"
+        ((taken,),) = connection.fetch(lock, {"name": self._of_job, "number": number})
+        return bool(taken)
 
     def held(self, connection: Connection, numbers: Sequence[int]) -> list[int]:
-        locks = text(
+        granted = connection.fetch(
             "SELECT (classid::bigint << 32) | objid::bigint"
             " FROM pg_locks JOIN pg_database ON pg_database.oid = database"
             " WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()"
         )
-        granted = set(connection.execute(locks).scalars())
-        key, name = text(f"SELECT {_HELD}"), self._of_job
-        return [n for n in numbers if connection.execute(key, {"name": name, "number": n}).scalar() in granted]
+        key, name = f"SELECT {_HELD}", self._of_job
+        return [n for n in numbers if connection.fetch(key, {"name": name, "number": n})[0] in granted]
 
     def session(self, connection: Connection) -> Session | None:
-        mine = text(f"SELECT pid, {_BEGUN} FROM pg_stat_activity WHERE pid = pg_backend_pid()")
-        return Session(*connection.execute(mine).one())
+        ((pid, begun),) = connection.fetch(f"SELECT pid, {_BEGUN} FROM pg_stat_activity WHERE pid = pg_backend_pid()")
+        return Session(pid, begun)
 
     def end_session(self, connection: Connection, session: Session) -> None:
-        ends = text(
+        ends = (
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = :number AND {_BEGUN} = :begun"
             " AND pid != pg_backend_pid()"
         )
-        connection.execute(ends, session._asdict())
+        connection.fetch(ends, session._asdict())
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -287,7 +327,7 @@ class PostgresNamespace(Database):
 
 
 def _exists(connection: Connection) -> bool:
-    return connection.execute(text("SELECT to_regclass('format')")).scalar() is not None
+    return connection.fetch("SELECT to_regclass('format')") != [(None,)]
 
 
 def _refusal(error: DBAPIError) -> str:

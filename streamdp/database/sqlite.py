@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import cast
 
 from streamdp.database.durable import sync_directory
 from streamdp.database.file_lock import FileLock
-from streamdp.database.interface import Database, Format
+from streamdp.database.interface import Connection, Database, Format
 from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
-from streamdp.database.sqlite_connection import close, connect, driver_of, over
+from streamdp.database.sqlite_connection import SQLiteConnection, connect
 from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
 from streamdp.errors import (
     StoreBusyError,
@@ -26,9 +26,6 @@ from streamdp.errors import (
     check_path,
 )
 from streamdp.system import NO_LINK
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 CHECKPOINT_PAGES = 8192
 """Pages in SQLite's write-ahead log before a checkpoint: 32 MB.
@@ -174,13 +171,13 @@ class SQLiteFile(Database):
             with connection.begin():
                 form.create_tables(connection)
                 for statement in LAST_COMMIT:
-                    connection.exec_driver_sql(statement)
+                    connection.change(statement)
                 fill(connection)
-                connection.exec_driver_sql(f"PRAGMA application_id = {form.application_id}")
-                connection.exec_driver_sql(f"PRAGMA user_version = {form.version}")
-            pragma(driver_of(connection), "journal_mode = WAL")
+                pragma(connection.driver, f"application_id = {form.application_id}")
+                pragma(connection.driver, f"user_version = {form.version}")
+            pragma(connection.driver, "journal_mode = WAL")
         finally:
-            close(connection)
+            connection.close()
         os.replace(draft, self.name)
         sync_directory(self.name)
 
@@ -197,13 +194,10 @@ class SQLiteFile(Database):
             at_rest = _at_rest(self.name)
             with closing(open_file(self.name, "ro&immutable=1" if at_rest else "ro")) as driver:
                 _check_header(driver, self.name, form, at_rest)
-                connection = over(driver)
-                try:
-                    with connection.begin():
-                        self._check_complete(driver, last)
-                        yield connection
-                finally:
-                    close(connection)
+                connection = SQLiteConnection(driver, "BEGIN")
+                with connection.begin():
+                    self._check_complete(driver, last)
+                    yield connection
 
     def _check_complete(self, driver: sqlite3.Connection, last: LastCommit | None) -> None:
         """Raise `StoreLostError` if the database is older than the file that holds its last commit."""
@@ -224,7 +218,7 @@ class SQLiteFile(Database):
 
         It reads every page again when it uses it, so that other damage is found then.
         """
-        driver = driver_of(connection)
+        driver = cast(SQLiteConnection, connection).driver
         tables: list[str] = ["1"]
         if os.path.getsize(self.name) > CHECKED_BYTES:
             names = driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -240,7 +234,7 @@ class SQLiteFile(Database):
             last = self._last()  # before the database, because it is written after each commit
             connection = connect(self.name, factory=CountingConnection)
             try:
-                driver = driver_of(connection)
+                driver = cast(CountingConnection, connection.driver)
                 _check_header(driver, self.name, form, at_rest=False)
                 self._check_complete(driver, last)
                 pragma(driver, "synchronous = FULL")
@@ -248,7 +242,7 @@ class SQLiteFile(Database):
                 pragma(driver, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 driver.count_commits(self._file, self._known)
             except BaseException:
-                close(connection)
+                connection.close()
                 raise
             return connection
 
@@ -282,7 +276,7 @@ class SQLiteFile(Database):
         return store_errors(self.name)
 
     def close(self, connection: Connection) -> None:
-        close(connection)
+        connection.close()
 
 
 def _at_rest(path: str) -> bool:

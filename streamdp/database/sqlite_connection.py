@@ -1,56 +1,60 @@
-"""One connection of SQLAlchemy to an SQLite file, and its transactions."""
+"""One connection to an SQLite file, and its transactions."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Engine, create_engine, event, make_url
-from sqlalchemy.util import LRUCache
-
-from streamdp.database.pool import NoPool
+from streamdp.database.interface import Connection, Parameters
 from streamdp.database.sqlite_driver import open_file
 
 
-def connect(path: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> Connection:
+class SQLiteConnection(Connection):
+    """A connection over one of `open_file`, the `driver`. Its transactions begin by the statement `begins`."""
+
+    server = False
+
+    def __init__(self, driver: sqlite3.Connection, begins: str) -> None:
+        self.driver, self._begins = driver, begins
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        return self.driver.execute(statement, parameters).fetchall()
+
+    def change(self, statement: str, parameters: Parameters = ()) -> int:
+        return self.driver.execute(statement, parameters).rowcount
+
+    def change_each(self, statement: str, rows: Sequence[Parameters]) -> int:
+        return self.driver.executemany(statement, rows).rowcount
+
+    def in_transaction(self) -> bool:
+        return self.driver.in_transaction
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        try:
+            self.driver.execute(self._begins)
+            yield
+            self.driver.commit()
+        except BaseException:
+            self.driver.rollback()
+            raise
+
+    def close(self) -> None:
+        self._closed = True
+        self.driver.close()
+
+
+def connect(path: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> SQLiteConnection:
     """Open a plain connection, which may write. Its transactions begin by waiting for those of other writers.
 
     `path` and `factory` are those of `open_file`.
     """
     # BEGIN IMMEDIATE, because SQLite refuses a write after a read that another process has made out of date.
-    return _connected(lambda: open_file(path, factory=factory), "BEGIN IMMEDIATE")  # again, after an interrupt
-
-
-def over(driver: sqlite3.Connection) -> Connection:
-    """Return a connection for reading over one of `open_file`, the driver, which is closed with it."""
-    return _connected(lambda: driver, "BEGIN")
-
-
-def _connected(creator: Callable[[], Any], begin: str) -> Connection:
-    """Transactions begin when SQLAlchemy begins one, also for DDL."""
-    dialect, compiled = _dialect()
-    options = {"compiled_cache": compiled}
-    engine = Engine(NoPool(creator, dialect=dialect), dialect, make_url("sqlite://"), execution_options=options)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-    return engine.connect()
-
-
-@cache
-def _dialect() -> tuple[Dialect, LRUCache[Any, Any]]:
-    """SQLite's dialect and the statements that it has compiled, which is half of the time to open a file."""
-    engine = create_engine("sqlite://", poolclass=NoPool)
-    engine.connect().close()  # the dialect asks for the version of SQLite
-    return engine.dialect, LRUCache(500)
-
-
-def driver_of(connection: Connection) -> Any:
-    """Return the driver's connection: most pragmas must run outside a transaction, and SQLAlchemy would begin one."""
-    return connection.connection.driver_connection
-
-
-def close(connection: Connection) -> None:
-    """Close a connection from `connect` or `over`, and its engine."""
-    connection.close()
-    connection.engine.dispose()
+    return SQLiteConnection(open_file(path, factory=factory), "BEGIN IMMEDIATE")

@@ -60,20 +60,19 @@ def store_errors(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's errors
-        if isinstance(cause, UnicodeDecodeError):  # of a message of SQLite that quotes a damaged schema
+        if isinstance(error, UnicodeDecodeError):  # of a message of SQLite that quotes a damaged schema
             raise_alone(StoreDamagedError(f"{name} is damaged: its schema is no text; restore the newest copy"))
-        if not isinstance(cause, sqlite3.Error):
+        if not isinstance(error, sqlite3.Error):
             raise
-        code = getattr(cause, "sqlite_errorcode", None)
+        code = getattr(error, "sqlite_errorcode", None)
         if code is not None and code & 0xFF in _LOCKED:
             raise StoreUnavailableError(f"another process has held {name} for more than {BUSY_TIMEOUT_S:g} s") from None
         if code is not None and code & 0xFF in _ENVIRONMENT:
             hint = "; this user must be allowed to read it, and for a run to write it and its folder"
             more = hint if code & 0xFF in _PERMISSIONS else ""
-            raise StoreError(f"cannot use {name}: {cause}{more}; committed data are unchanged") from None
+            raise StoreError(f"cannot use {name}: {error}{more}; committed data are unchanged") from None
         if code == sqlite3.SQLITE_NOTADB:
             raise StoreDamagedError(
                 f"{name} is not an SQLite database: expected a store, such as late.db, or its job"
             ) from None
-        raise StoreDamagedError(f"{name} is damaged: {cause}; restore the newest copy") from None
+        raise StoreDamagedError(f"{name} is damaged: {error}; restore the newest copy") from None

@@ -10,14 +10,9 @@ from __future__ import annotations
 import secrets
 import time
 
-from sqlalchemy import Connection, insert, select, update
-
+from streamdp.database.interface import Connection
 from streamdp.ledger.charged import Charged
 from streamdp.ledger.periods import Cap, parse_cap
-from streamdp.ledger.tables import CAPS, CHARGED, LEDGER
-
-_LOCK = update(LEDGER).values(version=LEDGER.c.version + 1)
-_VERSION = select(LEDGER.c.version)
 
 
 def create_ledger(connection: Connection, fingerprint: bytes | None = None) -> None:
@@ -25,60 +20,64 @@ def create_ledger(connection: Connection, fingerprint: bytes | None = None) -> N
 
     The fingerprint is that of its subject key. None: the first job with a cap sets it.
     """
-    connection.execute(insert(LEDGER).values(mark=secrets.token_bytes(16), key_fingerprint=fingerprint, version=0))
+    row = {"mark": secrets.token_bytes(16), "fingerprint": fingerprint}
+    connection.change("INSERT INTO ledger (mark, key_fingerprint, version) VALUES (:mark, :fingerprint, 0)", row)
 
 
 def read_mark(connection: Connection) -> str:
     """Return the mark of a ledger, which identifies it."""
-    return bytes(connection.execute(select(LEDGER.c.mark)).scalar_one()).hex()
+    ((mark,),) = connection.fetch("SELECT mark FROM ledger")
+    return bytes(mark).hex()
 
 
 def read_fingerprint(connection: Connection) -> bytes | None:
     """Return the fingerprint of the subject key; None before the first job with a cap."""
-    found: bytes | None = connection.execute(select(LEDGER.c.key_fingerprint)).scalar_one()
-    return found
+    ((found,),) = connection.fetch("SELECT key_fingerprint FROM ledger")
+    return found  # type: ignore[no-any-return]
 
 
 def lock(connection: Connection) -> int:
     """Exclude other writers of the ledger until the end of the transaction, and return its next version."""
-    connection.execute(_LOCK)
+    connection.change("UPDATE ledger SET version = version + 1")
     return read_version(connection)
 
 
 def read_version(connection: Connection) -> int:
     """Return the version of the ledger, inside a transaction."""
-    return int(connection.execute(_VERSION).scalar_one())
+    ((version,),) = connection.fetch("SELECT version FROM ledger")
+    return int(version)
 
 
 def wait_for_writers(connection: Connection) -> None:
     """Exclude other writers of the ledger until the end of the transaction. Its version stays."""
-    connection.execute(_VERSION.with_for_update())  # a transaction on SQLite excludes them anyway
+    if connection.server:  # a transaction on SQLite excludes them anyway
+        connection.fetch("SELECT version FROM ledger FOR UPDATE")
 
 
 def read_caps(connection: Connection) -> list[tuple[str, float]]:
     """Return all caps that the ledger has had, oldest first: the text, and since when in seconds since 1970 (UTC)."""
-    rows = connection.execute(select(CAPS.c.cap, CAPS.c.since).order_by(CAPS.c.number)).all()
-    return [(row.cap, row.since) for row in rows]
+    return [(cap, since) for cap, since in connection.fetch("SELECT cap, since FROM caps ORDER BY number")]
 
 
 def read_cap(connection: Connection) -> Cap | None:
     """Return the cap of the ledger; None before the first job with a cap."""
-    found = connection.execute(select(CAPS.c.cap).order_by(CAPS.c.number.desc()).limit(1)).scalar()
-    return None if found is None else parse_cap(found)
+    found = connection.fetch("SELECT cap FROM caps ORDER BY number DESC LIMIT 1")
+    return parse_cap(found[0][0]) if found else None
 
 
 def change_cap(connection: Connection, cap: Cap) -> None:
     """Give the ledger another cap, after `lock`."""
-    connection.execute(insert(CAPS).values(cap=str(cap), since=time.time()))
+    row = {"cap": str(cap), "since": time.time()}
+    connection.change("INSERT INTO caps (cap, since) VALUES (:cap, :since)", row)
 
 
 def read_charged(connection: Connection) -> Charged:
     """Return the caps under which the ledger charged."""
-    rows = connection.execute(select(CHARGED.c.cap, CHARGED.c.own)).all()
-    return frozenset((row.cap, bool(row.own)) for row in rows)
+    return frozenset((cap, bool(own)) for cap, own in connection.fetch("SELECT cap, own FROM charged"))
 
 
 def add_charged(connection: Connection, caps: Charged) -> None:
     """Write further caps, in the transaction of what is charged under them. Other workers may write the same ones."""
     if caps:
-        connection.execute(insert(CHARGED), [{"cap": cap, "own": int(own)} for cap, own in sorted(caps)])
+        rows = [{"cap": cap, "own": int(own)} for cap, own in sorted(caps)]
+        connection.change_each("INSERT INTO charged (cap, own) VALUES (:cap, :own)", rows)

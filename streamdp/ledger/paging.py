@@ -20,8 +20,8 @@ from contextlib import AbstractContextManager
 from enum import Enum, auto
 
 import numpy as np
-from sqlalchemy import Connection
 
+from streamdp.database.interface import Connection
 from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
 from streamdp.ledger.admission import all_fit
 from streamdp.ledger.caps import check_kinds
@@ -45,7 +45,7 @@ LOGGED_ROWS = 500_000
 
 def spends_in(connection: Connection) -> Spends:
     """Return the implementation for a database."""
-    if connection.dialect.name == "postgresql":
+    if connection.server:
         from streamdp.ledger.postgres_rows import SpendRows
 
         return SpendRows()

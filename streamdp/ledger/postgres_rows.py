@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 
+from streamdp.database.interface import Connection
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.ledger_rows import read_version
 from streamdp.ledger.rows import CAP, RECORDS, ROW
 from streamdp.ledger.spends import Spends
-from streamdp.ledger.sql import damaged, fetch, transaction
+from streamdp.ledger.sql import damaged, transaction
 
 _SUMS = 8 * RECORDS
 """The bytes of a packed spend before its number of records."""
@@ -47,13 +47,13 @@ class SpendRows(Spends):
 
     def count(self, connection: Connection) -> int:
         with transaction(connection):
-            ((n,),) = fetch(connection, "SELECT count(*) FROM spends")
+            ((n,),) = connection.fetch("SELECT count(*) FROM spends")
         return int(n)
 
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         last = b""
-        while found := fetch(
-            connection, "SELECT subject, spend FROM spends WHERE subject > %s ORDER BY subject LIMIT 65536", (last,)
+        while found := connection.fetch(
+            "SELECT subject, spend FROM spends WHERE subject > %s ORDER BY subject LIMIT 65536", (last,)
         ):
             yield unpack(found)
             last = found[-1][0]
@@ -63,7 +63,7 @@ class SpendRows(Spends):
         if hold:
             query += " ORDER BY subject FOR NO KEY UPDATE"  # in one order, so that two writers do not wait in a circle
         with transaction(connection):
-            found = fetch(connection, query, (subjects,))
+            found = connection.fetch(query, (subjects,))
         rows, there = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         if found:
             place = {subject: i for i, subject in enumerate(subjects)}
@@ -84,20 +84,20 @@ class SpendRows(Spends):
         subjects, spends, kept = _hashes(keys), _packed(keys, rows), _kept(before)
         order = sorted(range(len(subjects)), key=subjects.__getitem__)
         known, new = [i for i in order if there[i]], [i for i in order if not there[i]]
-        with connection.begin_nested() as attempt:
-            written = 0
-            if known:
-                values = [subjects[i] for i in known], [spends[i] for i in known], [kept[i] for i in known]
-                written += connection.exec_driver_sql(_UPDATE, values).rowcount
-            if new:
-                first = [subjects[i] for i in new], [spends[i] for i in new]
-                written += connection.exec_driver_sql(_INSERT, first).rowcount
-            if written < len(order):
-                attempt.rollback()
+        connection.change("SAVEPOINT attempt")
+        written = 0
+        if known:
+            values = [subjects[i] for i in known], [spends[i] for i in known], [kept[i] for i in known]
+            written += connection.change(_UPDATE, values)
+        if new:
+            first = [subjects[i] for i in new], [spends[i] for i in new]
+            written += connection.change(_INSERT, first)
+        if written < len(order):
+            connection.change("ROLLBACK TO SAVEPOINT attempt")
         return written == len(order)
 
     def delete_before(self, connection: Connection, period: int) -> None:
-        connection.exec_driver_sql(
+        connection.change(
             "DELETE FROM spends WHERE substring(subject FROM 13) > %s AND substring(subject FROM 13) < %s",
             (bytes(4), period.to_bytes(4, "big")),
         )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 import numpy as np
-from sqlalchemy import Connection
+
+from streamdp.database.interface import Connection
 
 
 class Spends(Protocol):

@@ -18,15 +18,15 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection
 
+from streamdp.database.interface import Connection
 from streamdp.ledger import page_codec
-from streamdp.ledger.ledger_rows import lock
+from streamdp.ledger.ledger_rows import lock, read_version
 from streamdp.ledger.page_codec import Group
 from streamdp.ledger.row_cache import RowCache, nothing
 from streamdp.ledger.rows import ROW
 from streamdp.ledger.spends import Log, Spends
-from streamdp.ledger.sql import fetch, transaction
+from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import period_of
 
 PAGE_ROWS = 48
@@ -49,12 +49,11 @@ class SpendPages(Spends, Log):
 
     def version(self, connection: Connection) -> int:
         """See `Spends.version`. Outside of transactions: one would wait for other writers."""
-        driver: Any = connection.connection.driver_connection
-        return int(driver.execute("SELECT version FROM ledger").fetchone()[0])
+        return read_version(connection)
 
     def count(self, connection: Connection) -> int:
         with transaction(connection):
-            ((n,),) = fetch(connection, "SELECT COALESCE(SUM(subjects), 0) FROM spend_pages")
+            ((n,),) = connection.fetch("SELECT COALESCE(SUM(subjects), 0) FROM spend_pages")
         return int(n)
 
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -106,7 +105,7 @@ class SpendPages(Spends, Log):
         for group in _by_page(keys, places, depth):
             blobs, sizes = page_codec.merge(group, _blobs(connection, group.pages), keys, rows)
             pages = list(zip(group.pages.tolist(), sizes.tolist(), blobs, strict=True))
-            connection.exec_driver_sql(_REPLACE, pages)
+            connection.change_each(_REPLACE, pages)
             most = max(most, int(sizes.max()))
         return most
 
@@ -115,7 +114,7 @@ class SpendPages(Spends, Log):
         most = 0
         for pages in _chunks(connection, 2 << depth):
             keys, rows = page_codec.unpack(*zip(*pages, strict=True))
-            connection.exec_driver_sql("DELETE FROM spend_pages WHERE page <= ?", (pages[-1][0],))
+            connection.change("DELETE FROM spend_pages WHERE page <= ?", (pages[-1][0],))
             most = max(most, self._write_at(deeper, connection, np.arange(len(keys)), keys, rows))
         return most
 
@@ -127,19 +126,19 @@ class SpendPages(Spends, Log):
             kept = (periods == 0) | (periods >= period)
             if not kept.all():
                 values = (page, int(np.count_nonzero(kept)), page_codec.pack(page, keys[kept], rows[kept]))
-                connection.exec_driver_sql(_REPLACE, values)
+                connection.change(_REPLACE, values)
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
         if len(keys):
             entry = page_codec.pack(0, keys, rows)
-            connection.exec_driver_sql("INSERT INTO spend_log (spends) VALUES (?)", (entry,))
+            connection.change("INSERT INTO spend_log (spends) VALUES (?)", (entry,))
 
     def clear(self, connection: Connection) -> None:
-        connection.exec_driver_sql("DELETE FROM spend_log")
+        connection.change("DELETE FROM spend_log")
 
     def checkpoint(self, connection: Connection) -> None:
         with transaction(connection):
-            if not fetch(connection, "SELECT entry FROM spend_log LIMIT 1"):
+            if not connection.fetch("SELECT entry FROM spend_log LIMIT 1"):
                 return
             lock(connection)
             newest = _newest(connection)
@@ -153,8 +152,7 @@ def _chunks(connection: Connection, end: int = 1 << 62) -> Iterator[list[tuple[A
     The caller may replace and delete pages that it has got.
     """
     last = 0
-    while pages := fetch(
-        connection,
+    while pages := connection.fetch(
         "SELECT page, spends FROM spend_pages WHERE page > ? AND page < ? ORDER BY page LIMIT ?",
         (last, end, _CHUNK),
     ):
@@ -165,8 +163,8 @@ def _chunks(connection: Connection, end: int = 1 << 62) -> Iterator[list[tuple[A
 def _newest(connection: Connection) -> RowCache:
     """The newest row of each subject in the log."""
     newest = RowCache()
-    for (entry,) in fetch(connection, "SELECT entry FROM spend_log ORDER BY entry"):
-        ((blob,),) = fetch(connection, "SELECT spends FROM spend_log WHERE entry = ?", (entry,))
+    for (entry,) in connection.fetch("SELECT entry FROM spend_log ORDER BY entry"):
+        ((blob,),) = connection.fetch("SELECT spends FROM spend_log WHERE entry = ?", (entry,))
         keys, rows = page_codec.unpack([0], [blob])
         slots = newest.find(keys, np.ones(len(keys), dtype=np.bool_), nothing)
         newest.rows[slots] = rows
@@ -175,7 +173,7 @@ def _newest(connection: Connection) -> RowCache:
 
 def _depth(connection: Connection) -> int | None:
     """The depth of the pages; None if there are no pages."""
-    ((last,),) = fetch(connection, "SELECT MAX(page) FROM spend_pages")
+    ((last,),) = connection.fetch("SELECT MAX(page) FROM spend_pages")
     return None if last is None else int(last).bit_length() - 1
 
 
@@ -201,12 +199,12 @@ def _blobs(connection: Connection, pages: np.ndarray) -> list[bytes]:
     """The content of these pages, which are in ascending order; empty for a page that does not exist."""
     first, last = int(pages[0]), int(pages[-1])
     if last - first < 2 * len(pages):
-        found = fetch(connection, "SELECT page, spends FROM spend_pages WHERE page BETWEEN ? AND ?", (first, last))
+        found = connection.fetch("SELECT page, spends FROM spend_pages WHERE page BETWEEN ? AND ?", (first, last))
     else:
         asked = pages.tolist()
         # The last page is repeated until the length is a power of two, so that eleven prepared statements are enough.
         asked += asked[-1:] * ((1 << (len(asked) - 1).bit_length()) - len(asked))
         marks = ",".join("?" * len(asked))
-        found = fetch(connection, f"SELECT page, spends FROM spend_pages WHERE page IN ({marks})", tuple(asked))
+        found = connection.fetch(f"SELECT page, spends FROM spend_pages WHERE page IN ({marks})", tuple(asked))
     content = dict(found)
     return [content.get(page, b"") for page in pages.tolist()]

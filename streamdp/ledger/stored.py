@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection
-
+from streamdp.database.interface import Connection
 from streamdp.ledger.charges import Owner
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.paging import PagedRows

@@ -1,4 +1,4 @@
-"""The tables of spends in each kind of database.
+"""The tables of a ledger, as `database.interface.Format` has them.
 
 An SQLite file has `spend_pages` and `spend_log` (see `sqlite_pages`). A PostgreSQL database has `spends`, one row for
 each subject (see `postgres_rows`).
@@ -6,56 +6,19 @@ each subject (see `postgres_rows`).
 
 from __future__ import annotations
 
-from sqlalchemy import DDL, BigInteger, Column, Double, Integer, LargeBinary, MetaData, Table, Text, event
-
-_metadata = MetaData()
-LEDGER = Table(  # one row (see `ledger_rows`)
-    "ledger",
-    _metadata,
-    Column("mark", LargeBinary(16), nullable=False),
-    Column("key_fingerprint", LargeBinary(16)),
-    Column("version", BigInteger, nullable=False),
+TABLES = (
+    # one row (see `ledger_rows`)
+    "CREATE TABLE ledger (mark BYTEA NOT NULL, key_fingerprint BYTEA, version BIGINT NOT NULL)",
+    # the newest row is the cap
+    "CREATE TABLE caps (number SERIAL PRIMARY KEY, cap TEXT NOT NULL, since DOUBLE PRECISION NOT NULL)",
+    # the caps that were in force while anything was charged; a cap may be there several times
+    "CREATE TABLE charged (cap TEXT NOT NULL, own INTEGER NOT NULL)",  # own is 1: the cap of a single subject
 )
-CAPS = Table(  # the newest row is the cap
-    "caps",
-    _metadata,
-    Column("number", Integer, primary_key=True),
-    Column("cap", Text, nullable=False),
-    Column("since", Double, nullable=False),
+ON_SERVER = (
+    # The fill factor lets a new version of a row fit its page, so that its index stays.
+    "CREATE TABLE spends (subject BYTEA PRIMARY KEY, spend BYTEA NOT NULL) WITH (fillfactor = 50)",
 )
-CHARGED = Table(  # the caps that were in force while anything was charged; a cap may be there several times
-    "charged",
-    _metadata,
-    Column("cap", Text, nullable=False),
-    Column("own", Integer, nullable=False),  # 1: the cap of a single subject
+IN_FILE = (
+    "CREATE TABLE spend_pages (page INTEGER PRIMARY KEY, subjects INTEGER NOT NULL, spends BLOB NOT NULL)",
+    "CREATE TABLE spend_log (entry INTEGER PRIMARY KEY, spends BLOB NOT NULL)",
 )
-
-
-def add_tables(metadata: MetaData) -> None:
-    """Declare the tables of both kinds of database, in place."""
-    for table in (LEDGER, CAPS, CHARGED):
-        table.to_metadata(metadata)
-    spends = Table(
-        "spends",
-        metadata,
-        Column("subject", LargeBinary(16), primary_key=True),
-        Column("spend", LargeBinary, nullable=False),
-        info={"only": "postgresql"},
-    )
-    # So that a new version of a row fits its page, and its index stays. Its own option would load the dialect.
-    event.listen(spends, "after_create", DDL("ALTER TABLE %(fullname)s SET (fillfactor = 50)"))  # type: ignore[no-untyped-call]
-    Table(
-        "spend_pages",
-        metadata,
-        Column("page", Integer, primary_key=True),
-        Column("subjects", Integer, nullable=False),
-        Column("spends", LargeBinary, nullable=False),
-        info={"only": "sqlite"},
-    )
-    Table(
-        "spend_log",
-        metadata,
-        Column("entry", Integer, primary_key=True),
-        Column("spends", LargeBinary, nullable=False),
-        info={"only": "sqlite"},
-    )

@@ -16,33 +16,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import blake2b
 
-from sqlalchemy import Column, Connection, Double, LargeBinary, MetaData, Table, Text, bindparam, delete, select, text
-
+from streamdp.database.interface import Connection, in_sqlite
 from streamdp.errors import ConflictError
-from streamdp.store.tables import JOBS
+from streamdp.ledger.ledger_rows import wait_for_writers
 
-_ANSWERS = Table(
-    "answers",
-    MetaData(),
-    Column("job", Text, primary_key=True),
-    Column("key", LargeBinary(16), primary_key=True),
-    Column("digest", LargeBinary(16), nullable=False),
-    Column("answer", Text, nullable=False),
-    Column("answered_at", Double, nullable=False, index=True),  # in seconds since 1970 (UTC)
-    sqlite_with_rowid=False,
+_TABLE = (  # `answered_at` is in seconds since 1970 (UTC)
+    "CREATE TABLE IF NOT EXISTS answers (job TEXT NOT NULL, key BYTEA NOT NULL, digest BYTEA NOT NULL,"
+    " answer TEXT NOT NULL, answered_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (job, key))"
 )
+_INDEX = "CREATE INDEX IF NOT EXISTS ix_answers_answered_at ON answers (answered_at)"
 _AT_ONCE = 500
 """The most keys of a query."""
 PRUNE_S = 60.0
 """The time between two deletions of old answers, in seconds."""
 
-_RECALL = select(_ANSWERS).where(
-    _ANSWERS.c.job == bindparam("of_job"),
-    _ANSWERS.c.key.in_(bindparam("keys", expanding=True)),
-    _ANSWERS.c.answered_at > bindparam("since"),
-)
-
-_REMEMBER = text(
+_RECALL = "SELECT key, digest, answer FROM answers WHERE job = :job AND answered_at > :since AND key IN"
+_FORGET = "DELETE FROM answers WHERE job = :job AND answered_at <= :since"
+_REMEMBER = (
     "INSERT INTO answers (job, key, digest, answer, answered_at) VALUES (:job, :key, :digest, :answer, :now)"
     " ON CONFLICT (job, key) DO UPDATE SET digest = excluded.digest, answer = excluded.answer,"
     " answered_at = excluded.answered_at WHERE answers.answered_at <= :since"
@@ -74,8 +64,9 @@ class Answers:
         self.pruned_at = -PRUNE_S
         with errors(), connection.begin():
             # One service creates the table; another one that starts at the same time waits for it here.
-            connection.execute(select(JOBS.c.job).with_for_update())
-            _ANSWERS.metadata.create_all(connection)
+            wait_for_writers(connection)
+            connection.change(_TABLE if connection.server else f"{in_sqlite(_TABLE)} WITHOUT ROWID")
+            connection.change(_INDEX)
 
     def digest(self, kind: bytes, text: bytes) -> bytes:
         """Return a keyed digest of a text, 16 bytes. The kind is at most 8 bytes; digests of different kinds differ."""
@@ -90,9 +81,10 @@ class Answers:
         since = self.clock() - self._seconds
         with self._errors(), self._connection.begin():
             for at in range(0, len(keys), _AT_ONCE):
-                asked = {"of_job": self._job, "keys": list(keys[at : at + _AT_ONCE]), "since": since}
-                rows = self._connection.execute(_RECALL, asked)
-                found |= {bytes(row.key): (bytes(row.digest), json.loads(row.answer)) for row in rows}
+                asked = {f"key{i}": key for i, key in enumerate(keys[at : at + _AT_ONCE])}
+                recall = f"{_RECALL} ({', '.join(f':{name}' for name in asked)})"
+                rows = self._connection.fetch(recall, asked | {"job": self._job, "since": since})
+                found |= {bytes(key): (bytes(digest), json.loads(answer)) for key, digest, answer in rows}
         return found
 
     def write(self, connection: Connection, answers: Mapping[bytes, tuple[bytes, object]]) -> None:
@@ -102,8 +94,7 @@ class Answers:
         """
         now = self.clock()
         if now - self.pruned_at >= PRUNE_S:
-            old = _ANSWERS.c.job == self._job, _ANSWERS.c.answered_at <= now - self._seconds
-            connection.execute(delete(_ANSWERS).where(*old))
+            connection.change(_FORGET, {"job": self._job, "since": now - self._seconds})
             self.pruned_at = now
         if answers:
             common = {"job": self._job, "now": now, "since": now - self._seconds}
@@ -111,5 +102,5 @@ class Answers:
                 {"key": key, "digest": digest, "answer": json.dumps(answer)} | common
                 for key, (digest, answer) in sorted(answers.items())  # in one order, so that no two commits deadlock
             ]
-            if connection.execute(_REMEMBER, rows).rowcount != len(rows):
+            if connection.change_each(_REMEMBER, rows) != len(rows):
                 raise ConflictError("another service has answered the same calls: roll back and read its answers")

@@ -6,16 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from sqlalchemy import Connection, Row, insert, select, update
-
-from streamdp.database.interface import Database
+from streamdp.database.interface import Connection, Database
 from streamdp.errors import StoreMismatchError, listed
 from streamdp.ledger.ledger_rows import change_cap, create_ledger, lock, read_cap, read_fingerprint, wait_for_writers
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
-from streamdp.ledger.tables import LEDGER
 from streamdp.store.reading import read_snapshots
-from streamdp.store.tables import JOBS, STORE_FORMAT
+from streamdp.store.tables import ALL_JOBS, STORE_FORMAT, JobRow
 
 
 class Terms(NamedTuple):
@@ -61,7 +58,7 @@ def create_or_check(
     database.create(STORE_FORMAT, create_ledger)
     with database.reading(STORE_FORMAT) as connection:
         database.check(connection)
-        row = connection.execute(select(JOBS).where(JOBS.c.job == job)).one_or_none()
+        row = next((row for row in map(JobRow._make, connection.fetch(ALL_JOBS)) if row.job == job), None)
         if row is None:
             if continued is not None and database.losses:
                 terms = continued("", 0, losses=database.losses, cap=None)
@@ -101,8 +98,8 @@ def _check_ledger(
 
 def jobs_with_caps(connection: Connection, job: str) -> list[str]:
     """Return the names of the jobs of which the ledger admits the records, without this job."""
-    others = select(JOBS.c.job).where(JOBS.c.capped == 1, JOBS.c.job != job).order_by(JOBS.c.job)
-    return list(connection.execute(others).scalars())
+    others = "SELECT job FROM jobs WHERE capped = 1 AND job <> :job ORDER BY job"
+    return [name for (name,) in connection.fetch(others, {"job": job})]
 
 
 def enter(
@@ -119,18 +116,18 @@ def enter(
         found, before = _check_ledger(connection, database, job, cap, key)
         if found is None:
             found = given_key(database.key_file, key) or make_key(database.key_file)
-            connection.execute(update(LEDGER).values(key_fingerprint=key_fingerprint(found)))
+            connection.change("UPDATE ledger SET key_fingerprint = :known", {"known": key_fingerprint(found)})
         if before != cap:
             lock(connection)
             change_cap(connection, cap)
-    row = {"job": job, "fingerprint": terms.fingerprint, "config": terms.config, "capped": int(cap is not None)}
-    if connection.execute(select(JOBS.c.job).where(JOBS.c.job == job)).scalar() is None:
-        connection.execute(insert(JOBS), row)
+    row = JobRow(job, terms.fingerprint, terms.config, int(cap is not None))
+    add = "INSERT INTO jobs VALUES (:job, :fingerprint, :config, :capped) ON CONFLICT (job) DO NOTHING"
+    if connection.change(add, row._asdict()):
         return found, jobs_with_caps(connection, job) if cap is not None else []
     return found, []
 
 
-def _check_job(row: Row[object], name: str, terms: Terms, capped: bool, unspent: bool) -> None:
+def _check_job(row: JobRow, name: str, terms: Terms, capped: bool, unspent: bool) -> None:
     """Raise `StoreMismatchError` if the job has another configuration, unless nothing was learned (`unspent`)."""
     if row.fingerprint != terms.fingerprint and not unspent:
         raise StoreMismatchError(

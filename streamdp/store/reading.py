@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Row, bindparam, func, select
-
+from streamdp.database.interface import Connection
 from streamdp.database.opening import open_database
 from streamdp.errors import StoreError, StoreMismatchError, listed
 from streamdp.store.snapshot import Commit, Snapshot
 from streamdp.store.snapshot_codec import read_commit, read_snapshot
-from streamdp.store.tables import COMMITS, JOBS, SHARDS, SINKS, STORE_FORMAT
-
-# To build a statement takes longer than to execute it, so each is built once.
-_JOBS = select(JOBS)
-_SHARDS = select(SHARDS).where(SHARDS.c.job == bindparam("job")).order_by(SHARDS.c.topic, SHARDS.c.partition)
+from streamdp.store.tables import ALL_JOBS, NAMES, OF_JOB, STORE_FORMAT, JobRow, ShardRow
 
 
 @dataclass(frozen=True)
@@ -64,16 +59,15 @@ def begun(url_or_path: str | os.PathLike[str], job: str | None = None) -> Begun:
     """Return a job that has begun, with a commit or not. For `url_or_path` and errors see `snapshots`."""
     with _reading(url_or_path, job) as (connection, name):
         row = read_job(connection, job, name)
-        waiting = select(func.coalesce(func.sum(SHARDS.c.waiting), 0)).where(SHARDS.c.job == row.job)
-        return Begun(row.job, row.fingerprint, row.config, int(connection.execute(waiting).scalar_one()))
+        shards = [ShardRow(*shard) for shard in connection.fetch(OF_JOB, {"job": row.job})]
+        return Begun(row.job, row.fingerprint, row.config, sum(shard.waiting for shard in shards))
 
 
 def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:
     """Return the sinks of a `job` that have got a commit or failed. For `url_or_path` and errors see `snapshots`."""
-    columns = [SINKS.c[name] for name in ("name", "seq", "committed_at", "failing_since", "reason")]
+    of_job = "SELECT name, seq, committed_at, failing_since, reason FROM sinks WHERE job = :job ORDER BY place"
     with _reading(url_or_path, job) as (connection, _):
-        rows = connection.execute(select(*columns).where(SINKS.c.job == job).order_by(SINKS.c.place))
-        return [Sink(*row) for row in rows]
+        return [Sink(*row) for row in connection.fetch(of_job, {"job": job})]
 
 
 def history(url_or_path: str | os.PathLike[str], limit: int, job: str | None = None) -> list[Commit]:
@@ -81,19 +75,20 @@ def history(url_or_path: str | os.PathLike[str], limit: int, job: str | None = N
 
     Raises `StoreDamagedError` if a checksum fails, too.
     """
-    newest = (COMMITS.c.committed_at.desc(), COMMITS.c.seq.desc())
+    columns = ("topic", "partition", *NAMES, "checksum")
+    newest = f"SELECT {', '.join(columns)} FROM commits WHERE job = :job ORDER BY committed_at DESC, seq DESC LIMIT :n"
     with _reading(url_or_path, job) as (connection, name):
         found = read_job(connection, job, name).job
-        rows = connection.execute(select(COMMITS).where(COMMITS.c.job == found).order_by(*newest).limit(limit)).all()
-        return [read_commit(row._asdict(), found, name) for row in reversed(rows)]
+        rows = connection.fetch(newest, {"job": found, "n": limit})
+        return [read_commit(dict(zip(columns, row, strict=True)), found, name) for row in reversed(rows)]
 
 
-def read_job(connection: Connection, job: str | None, name: str) -> Row[object]:
+def read_job(connection: Connection, job: str | None, name: str) -> JobRow:
     """Return the row of a job; of the only one if it is None. `name` is that of the database.
 
     Raises `StoreMismatchError` if there is no such job, and `StoreError` if there are several and none is named.
     """
-    rows = connection.execute(_JOBS).all()
+    rows = [JobRow(*row) for row in connection.fetch(ALL_JOBS)]
     names = [row.job for row in rows]
     if job is None and len(names) > 1:
         raise StoreError(f"{name} holds {len(names)} jobs ({listed(names)}): name one with --job")
@@ -110,8 +105,8 @@ def read_snapshots(connection: Connection, job: str | None, name: str) -> list[S
     `job` and `name` are those of `read_job`. Raises `StoreDamagedError` if a checksum fails, and the errors of
     `read_job`.
     """
-    if job is None and connection.execute(_JOBS).first() is None:  # its first job begins at this moment
+    if job is None and not connection.fetch(ALL_JOBS):  # its first job begins at this moment
         return []
     found = read_job(connection, job, name)
-    rows = connection.execute(_SHARDS, {"job": found.job}).all()
-    return [snapshot for row in rows if (snapshot := read_snapshot(row, found, name)) is not None]
+    rows = connection.fetch(OF_JOB, {"job": found.job})
+    return [snapshot for row in map(ShardRow._make, rows) if (snapshot := read_snapshot(row, found, name)) is not None]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Connection, Row, select
 
+from streamdp.database.interface import Connection
 from streamdp.database.opening import open_database
 from streamdp.errors import StoreMismatchError
 from streamdp.ledger.caps import cap_numbers, cap_of_numbers
@@ -23,7 +23,7 @@ from streamdp.ledger.periods import Cap, RenewingCap, budgets_of, parse_cap
 from streamdp.ledger.rows import CAP, CAP_DELTA, DELTA, EPSILON, MU_SQUARED, PURE_MU_SQUARED, RECORDS
 from streamdp.ledger.subject_key import period_of
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
-from streamdp.store.tables import JOBS, SHARDS, STORE_FORMAT
+from streamdp.store.tables import ALL_JOBS, OF_JOB, STORE_FORMAT, JobRow, ShardRow
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
 """The upper ends of the classes of people by the share of their cap that is spent."""
@@ -88,15 +88,14 @@ def ledger_status(url_or_path: str | os.PathLike[str], now: float | None = None)
                 records += int(rows[:, RECORDS].sum())
             classes += _classes(rows, cap)
             people += len(rows)
-        jobs = [_job(connection, row) for row in connection.execute(select(JOBS).order_by(JOBS.c.job)).all()]
+        jobs = [_job(connection, JobRow(*row)) for row in connection.fetch(f"{ALL_JOBS} ORDER BY job")]
     return LedgerStatus(
         caps, people, own, records, older if present is not None else None, tuple(classes.tolist()), jobs
     )
 
 
-def _job(connection: Connection, job: Row[object]) -> JobStatus:
-    mine = select(SHARDS).where(SHARDS.c.job == job.job).order_by(SHARDS.c.topic, SHARDS.c.partition)
-    rows = connection.execute(mine).all()
+def _job(connection: Connection, job: JobRow) -> JobStatus:
+    rows = [ShardRow(*row) for row in connection.fetch(OF_JOB, {"job": job.job})]
     names = ("learned", "refused", "dead", "left_out")
     learned, refused, dead, left_out = (sum(getattr(row, name) for row in rows) for name in names)
     shards = {f"{row.topic}/{row.partition}" if row.topic else "whole": (row.seq, row.position) for row in rows}

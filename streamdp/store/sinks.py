@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import time
 
-from sqlalchemy import text
-
 from streamdp.database.opening import open_database
 from streamdp.store.tables import STORE_FORMAT
 
-_NOTE = text(
+_NOTE = (
     "INSERT INTO sinks AS old VALUES (:job, :place, :name, :seq, :committed_at, :failing_since, :reason)"
     " ON CONFLICT (job, place) DO UPDATE SET name = excluded.name, reason = excluded.reason,"
     " seq = CASE WHEN excluded.committed_at > old.committed_at THEN excluded.seq ELSE old.seq END,"
@@ -22,7 +20,7 @@ _NOTE = text(
     " failing_since = CASE WHEN excluded.reason = '' THEN 0.0 WHEN old.failing_since > 0 THEN old.failing_since"
     " ELSE excluded.failing_since END"
 )
-_FORGET = text("DELETE FROM sinks WHERE job = :job AND (place >= :places OR place = :place AND name <> :name)")
+_FORGET = "DELETE FROM sinks WHERE job = :job AND (place >= :places OR place = :place AND name <> :name)"
 
 
 def note_sink(
@@ -44,9 +42,9 @@ def note_sink(
     try:
         with database.errors(), connection.begin():
             key = {"job": job, "place": place[0], "name": name}
-            connection.execute(_FORGET, key | {"places": place[1]})
+            connection.change(_FORGET, key | {"places": place[1]})
             since = time.time() if reason else 0.0
             values = {"seq": sent[0], "committed_at": sent[1], "failing_since": since, "reason": reason}
-            connection.execute(_NOTE, key | values)
+            connection.change(_NOTE, key | values)
     finally:
         database.close(connection)

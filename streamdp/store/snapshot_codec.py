@@ -14,10 +14,7 @@ from streamdp.data.records import Position, Shard
 from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import StoredState, encode_state
-
-NAMES = ("seq", "committed_at", "learned", "refused", "dead", "left_out", "position")
-"""The columns of a commit that a snapshot and the history share."""
-
+from streamdp.store.tables import NAMES, JobRow, ShardRow
 
 _LETTERS = "letters"
 """The key of `Part.letters` in the text of a position. No source uses it."""
@@ -52,7 +49,7 @@ def history_checksum(job: str, shard: Shard, columns: Mapping[str, object]) -> b
     return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
 
 
-def read_snapshot(row: Any, job: Any, name: str) -> Snapshot | None:
+def read_snapshot(row: ShardRow, job: JobRow, name: str) -> Snapshot | None:
     """Return the snapshot of a shard by its row and that of its job; None before its first commit.
 
     Raises `StoreDamagedError`, with the name of the database, if the checksum fails.

@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
-
 from streamdp.data.records import WHOLE, Position, Shard, Subject
+from streamdp.database.interface import Connection
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, FencedError, StoreError, check_texts, listed
 from streamdp.ledger.ledger_rows import wait_for_writers
@@ -34,14 +33,13 @@ from streamdp.store.identity import Continued, Terms, create_or_check, enter
 from streamdp.store.reading import history, read_job, snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.snapshot_codec import (
-    NAMES,
     commit_columns,
     history_checksum,
     read_snapshot,
     snapshot_of,
     state_columns,
 )
-from streamdp.store.tables import ADD_SHARD, COMMITS, JOBS, SHARDS, STORE_FORMAT, named, of_shard
+from streamdp.store.tables import ADD_SHARD, NAMES, OF_SHARD, STORE_FORMAT, ShardRow, named
 
 if TYPE_CHECKING:
     from streamdp.database.interface import Session
@@ -54,16 +52,17 @@ Within = Callable[[Connection, int], None]
 HISTORY = 10_000
 """Commits of each shard that the history keeps."""
 
-# To build a statement takes longer than to execute it, so each is built once.
-_READ = select(SHARDS).where(of_shard(SHARDS))
-_OTHERS = select(func.coalesce(func.sum(SHARDS.c.seq), 0)).where(SHARDS.c.job != bindparam("mine"))
-_EPOCH = select(SHARDS.c.epoch).where(of_shard(SHARDS))
-_CLAIM = update(SHARDS).where(of_shard(SHARDS)).values(epoch=SHARDS.c.epoch + 1)
-_HELD = (of_shard(SHARDS), SHARDS.c.epoch == bindparam("of_epoch"))
-_MOVE = update(SHARDS).where(*_HELD, SHARDS.c.seq == bindparam("of_seq"))
-_NOTE = update(SHARDS).where(*_HELD).values(waiting=bindparam("found"))
-_REMEMBER = insert(COMMITS)
-_FORGET = delete(COMMITS).where(of_shard(COMMITS), COMMITS.c.seq <= bindparam("of_seq"))
+_READ = f"SELECT {', '.join(ShardRow._fields)} FROM shards WHERE {OF_SHARD}"
+_OTHERS = "SELECT COALESCE(SUM(seq), 0) FROM shards WHERE job <> :job"
+_EPOCH = f"SELECT epoch FROM shards WHERE {OF_SHARD}"
+_CLAIM = f"UPDATE shards SET epoch = epoch + 1 WHERE {OF_SHARD}"
+_HELD = f"{OF_SHARD} AND epoch = :of_epoch"
+_WRITTEN = (*NAMES, "state", "checksum", "waiting")
+_MOVE = f"UPDATE shards SET {', '.join(f'{c} = :{c}' for c in _WRITTEN)} WHERE {_HELD} AND seq = :of_seq"
+_NOTE = f"UPDATE shards SET waiting = :found WHERE {_HELD}"
+_KEPT = ("job", "topic", "partition", *NAMES, "checksum")
+_REMEMBER = f"INSERT INTO commits ({', '.join(_KEPT)}) VALUES ({', '.join(f':{column}' for column in _KEPT)})"
+_FORGET = f"DELETE FROM commits WHERE {OF_SHARD} AND seq <= :of_seq"
 
 
 @dataclass(slots=True)
@@ -154,9 +153,9 @@ class Store(contextlib.AbstractContextManager["Store"]):
             stack.callback(database.close, self._connection)
             with self._transaction() as connection:
                 found, self.joined = enter(connection, database, job, terms, cap, key)
-                mine = JOBS.c.job == job
-                connection.execute(update(JOBS).where(mine, JOBS.c.config != config).values(config=config))
-                if connection.execute(select(JOBS.c.fingerprint).where(mine)).scalar() != self.fingerprint:
+                mine = {"job": job, "config": config}
+                connection.change("UPDATE jobs SET config = :config WHERE job = :job AND config <> :config", mine)
+                if read_job(connection, job, database.name).fingerprint != self.fingerprint:
                     self._begin_anew(connection)
                 committed_at = _last_time(connection)
             self._config = config
@@ -178,9 +177,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _begin_anew(self, connection: Connection) -> None:
         """Forget the commits of a configuration under which nothing was learned: the source is read from its start."""
-        connection.execute(update(JOBS).where(JOBS.c.job == self.job).values(fingerprint=self.fingerprint))
-        connection.execute(update(SHARDS).where(SHARDS.c.job == self.job).values(seq=0))
-        connection.execute(delete(COMMITS).where(COMMITS.c.job == self.job))
+        mine = {"job": self.job, "fingerprint": self.fingerprint}
+        connection.change("UPDATE jobs SET fingerprint = :fingerprint WHERE job = :job", mine)
+        connection.change("UPDATE shards SET seq = 0 WHERE job = :job", mine)
+        connection.change("DELETE FROM commits WHERE job = :job", mine)
 
     def _open_ledger(self, cap: Cap, key: bytes) -> StoredLedger:
         from streamdp.ledger.paging import PagedRows  # here, because readers need no compiled code
@@ -191,7 +191,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _commits_of_others(self, connection: Connection) -> int:
         with transaction(connection):
-            return int(connection.execute(_OTHERS, {"mine": self.job}).scalar_one())
+            ((commits,),) = connection.fetch(_OTHERS, {"job": self.job})
+            return int(commits)
 
     @property
     def joined_note(self) -> str | None:
@@ -241,10 +242,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
         with self._transaction() as connection:
             job = read_job(connection, self.job, self._database.name)
             for shard in sorted(shards):  # in one order, so that two workers cannot wait for each other
-                key = {"job": self.job, "topic": shard.topic, "partition": shard.partition}
-                self._connection.execute(ADD_SHARD, key)
-                self._connection.execute(_CLAIM, named(self.job, shard))
-                row = self._connection.execute(_READ, named(self.job, shard)).one()
+                mine = named(self.job, shard)
+                connection.change(ADD_SHARD, mine | {"checksum": b""})
+                connection.change(_CLAIM, mine)
+                row = ShardRow(*connection.fetch(_READ, mine)[0])
                 self._claims[shard] = _Claim(row.epoch, row.seq)
                 out[shard] = read_snapshot(row, job, self._database.name)
         return out
@@ -267,8 +268,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
         first one in any case. Returns None if there is no such shard now. Raises the errors of `claim`.
         """
         with self._transaction() as connection:
-            last = select(func.max(SHARDS.c.partition)).where(SHARDS.c.job == self.job, SHARDS.c.topic == WHOLE.topic)
-            known = connection.execute(last).scalar()
+            last = "SELECT MAX(partition) FROM shards WHERE job = :job AND topic = :topic"
+            ((known,),) = connection.fetch(last, {"job": self.job, "topic": WHOLE.topic})
             numbers = range(most if add or known is None else min(most, known + 1))
             found = next((n for n in numbers if self._database.hold(connection, n)), None)
         if found is None:
@@ -282,12 +283,13 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
         Raises `StoreDamagedError` if the checksum fails.
         """
-        with self._transaction():
-            row = self._connection.execute(_READ, named(self.job, shard)).one_or_none()
-            job = read_job(self._connection, self.job, self._database.name)
-            if row is not None and (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
+        with self._transaction() as connection:
+            if not (rows := connection.fetch(_READ, named(self.job, shard))):
+                return None
+            row, job = ShardRow(*rows[0]), read_job(connection, self.job, self._database.name)
+            if (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
-            return None if row is None else read_snapshot(row, job, self._database.name)
+            return read_snapshot(row, job, self._database.name)
 
     def commit(
         self,
@@ -352,17 +354,16 @@ class Store(contextlib.AbstractContextManager["Store"]):
         values = commit_columns(part, claim.seq + 1, now)
         content = state_columns(part, self.job, self.fingerprint, values)
         ours = named(self.job, shard) | {"of_epoch": claim.epoch, "of_seq": claim.seq}
-        if self._connection.execute(_MOVE, {**values, **content, **ours}).rowcount == 0:
-            row = self._connection.execute(_READ, named(self.job, shard)).one()
+        if self._connection.change(_MOVE, {**values, **content, **ours}) == 0:
+            row = ShardRow(*self._connection.fetch(_READ, ours)[0])
             # Only this store writes under its epoch, so the next number there is its own commit with a lost answer.
             same = all(getattr(row, name) == values[name] for name in NAMES if name != "committed_at")
             if row.epoch == claim.epoch and same and row.state == content["state"]:
                 return self._snapshot(shard, row._asdict()), False
             raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
-        key = {"job": self.job, "topic": shard.topic, "partition": shard.partition}
-        self._connection.execute(_REMEMBER, values | key | {"checksum": history_checksum(self.job, shard, values)})
+        self._connection.change(_REMEMBER, values | ours | {"checksum": history_checksum(self.job, shard, values)})
         if values["seq"] > HISTORY:
-            self._connection.execute(_FORGET, named(self.job, shard) | {"of_seq": values["seq"] - HISTORY})
+            self._connection.change(_FORGET, ours | {"of_seq": values["seq"] - HISTORY})
         return self._snapshot(shard, {**values, **content, "epoch": claim.epoch}), True
 
     def _snapshot(self, shard: Shard, columns: Mapping[str, object]) -> Snapshot:
@@ -376,21 +377,21 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
         Raises `StoreUnavailableError` if the database does not answer and `StoreError` if it cannot write.
         """
-        with self._transaction():
+        with self._transaction() as connection:
             for shard in sorted(waiting):
                 if (claim := self._claims.get(shard)) is not None:
                     ours = named(self.job, shard) | {"of_epoch": claim.epoch, "found": waiting[shard]}
-                    self._connection.execute(_NOTE, ours)
+                    connection.change(_NOTE, ours)
 
     def check_claims(self, shards: Iterable[Shard]) -> None:
         """See that this store still owns `shards`, before something of them is shown elsewhere.
 
         Raises `FencedError` if another worker has claimed one since.
         """
-        with self._transaction():
+        with self._transaction() as connection:
             for shard in shards:
-                epoch = self._connection.execute(_EPOCH, named(self.job, shard)).scalar()
-                if (claim := self._claims.get(shard)) is None or claim.epoch != epoch:
+                epochs = connection.fetch(_EPOCH, named(self.job, shard))
+                if (claim := self._claims.get(shard)) is None or epochs != [(claim.epoch,)]:
                     raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
 
     def answers(self, hours: float) -> Answers:
@@ -461,9 +462,9 @@ class Store(contextlib.AbstractContextManager["Store"]):
         database = open_database(url_or_path, job)
         with database.reading(STORE_FORMAT) as connection:
             name = read_job(connection, job, database.name).job
-            mine = select(SHARDS.c.partition).where(SHARDS.c.job == name, SHARDS.c.topic == WHOLE.topic)
-            known = connection.execute(mine).scalars()
-            return database.held(connection, sorted(known))
+            mine = "SELECT partition FROM shards WHERE job = :job AND topic = :topic ORDER BY partition"
+            known = connection.fetch(mine, {"job": name, "topic": WHOLE.topic})
+            return database.held(connection, [partition for (partition,) in known])
 
     @staticmethod
     def history(url_or_path: str | os.PathLike[str], limit: int = 100, job: str | None = None) -> list[Commit]:
@@ -499,4 +500,5 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
 
 def _last_time(connection: Connection) -> float:
-    return float(connection.execute(select(func.max(SHARDS.c.committed_at))).scalar() or 0.0)
+    ((last,),) = connection.fetch("SELECT MAX(committed_at) FROM shards")
+    return float(last or 0.0)

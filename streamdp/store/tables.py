@@ -1,108 +1,80 @@
-"""The tables of a database of jobs, the same in SQLite and PostgreSQL."""
+"""The tables of a database of jobs, the same in SQLite and PostgreSQL, and what several statements about them share."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Double,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    text,
-)
+from typing import NamedTuple
 
 from streamdp.data.records import Shard
 from streamdp.database.interface import Format
-from streamdp.ledger.tables import add_tables
-from streamdp.store.snapshot_codec import NAMES
+from streamdp.ledger import tables as ledger
 
-_metadata = MetaData()
-add_tables(_metadata)  # the ledger of all jobs
-JOBS = Table(
-    "jobs",
-    _metadata,
-    Column("job", Text, primary_key=True),
-    Column("fingerprint", Text, nullable=False),
-    Column("config", Text, nullable=False),
-    Column("capped", Integer, nullable=False),  # 1: the ledger admits its records
+NAMES = ("seq", "committed_at", "learned", "refused", "dead", "left_out", "position")
+"""The columns of a commit that a snapshot and the history share."""
+_SHARD = "job TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL"
+_COMMIT = (
+    "committed_at DOUBLE PRECISION NOT NULL, learned BIGINT NOT NULL, refused BIGINT NOT NULL, dead BIGINT NOT NULL,"
+    " left_out BIGINT NOT NULL, position TEXT NOT NULL"
 )
-
-
-def _shard_columns() -> tuple[Column[object], ...]:
-    return (
-        Column("job", Text, primary_key=True),
-        Column("topic", Text, primary_key=True),
-        Column("partition", Integer, primary_key=True, autoincrement=False),
-    )
-
-
-def _commit_columns() -> tuple[Column[object], ...]:
-    return (
-        Column("committed_at", Double, nullable=False),
-        Column("learned", BigInteger, nullable=False),
-        Column("refused", BigInteger, nullable=False),
-        Column("dead", BigInteger, nullable=False),
-        Column("left_out", BigInteger, nullable=False),
-        Column("position", Text, nullable=False),
-    )
-
-
-SHARDS = Table(
-    "shards",
-    _metadata,
-    *_shard_columns(),
-    Column("epoch", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # 0: claimed, nothing committed yet
-    *_commit_columns(),
-    Column("state", Text, nullable=False),
-    Column("checksum", LargeBinary(32), nullable=False),
-    Column("waiting", BigInteger, nullable=False, server_default="0"),  # not in the checksum
+_TABLES = (
+    # `capped` is 1 if the ledger admits the records of the job.
+    "CREATE TABLE jobs (job TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, config TEXT NOT NULL,"
+    " capped INTEGER NOT NULL)",
+    # `seq` is 0 if the shard is claimed and nothing committed yet; `waiting` is not in the checksum.
+    f"CREATE TABLE shards ({_SHARD}, epoch BIGINT NOT NULL, seq BIGINT NOT NULL, {_COMMIT}, state TEXT NOT NULL,"
+    " checksum BYTEA NOT NULL, waiting BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (job, topic, partition))",
+    f"CREATE TABLE commits ({_SHARD}, seq BIGINT NOT NULL, {_COMMIT}, checksum BYTEA NOT NULL,"
+    " PRIMARY KEY (job, topic, partition, seq))",
+    # `place` is that in the job's list, `seq` the newest commit that the sink has, or 0; `failing_since` is 0 if it
+    # does not fail.
+    "CREATE TABLE sinks (job TEXT NOT NULL, place INTEGER NOT NULL, name TEXT NOT NULL, seq BIGINT NOT NULL,"
+    " committed_at DOUBLE PRECISION NOT NULL, failing_since DOUBLE PRECISION NOT NULL, reason TEXT NOT NULL,"
+    " PRIMARY KEY (job, place))",
 )
-COMMITS = Table(
-    "commits",
-    _metadata,
-    *_shard_columns(),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    *_commit_columns(),
-    Column("checksum", LargeBinary(16), nullable=False),
-)
-SINKS = Table(
-    "sinks",
-    _metadata,
-    Column("job", Text, primary_key=True),
-    Column("place", Integer, primary_key=True, autoincrement=False),  # in the job's list
-    Column("name", Text, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # of the newest commit that it has; 0: none
-    Column("committed_at", Double, nullable=False),
-    Column("failing_since", Double, nullable=False),  # 0: it does not fail
-    Column("reason", Text, nullable=False),
-)
+STORE_FORMAT = Format("store", 0x73445073, 1, (*ledger.TABLES, *_TABLES), ledger.ON_SERVER, ledger.IN_FILE)
 
-ADD_SHARD = text(
+
+class JobRow(NamedTuple):
+    """The row of a job."""
+
+    job: str
+    fingerprint: str
+    config: str
+    capped: int
+
+
+class ShardRow(NamedTuple):
+    """The row of a shard."""
+
+    job: str
+    topic: str
+    partition: int
+    epoch: int
+    seq: int
+    committed_at: float
+    learned: int
+    refused: int
+    dead: int
+    left_out: int
+    position: str
+    state: str
+    checksum: bytes
+    waiting: int
+
+
+ALL_JOBS = f"SELECT {', '.join(JobRow._fields)} FROM jobs"
+"""All jobs, as `JobRow`s."""
+OF_JOB = f"SELECT {', '.join(ShardRow._fields)} FROM shards WHERE job = :job ORDER BY topic, partition"
+"""The shards of a job, as `ShardRow`s."""
+OF_SHARD = "job = :job AND topic = :topic AND partition = :partition"
+"""The condition that a row belongs to the shard that `named` gives to a statement."""
+ADD_SHARD = (
     f"INSERT INTO shards (job, topic, partition, epoch, {', '.join(NAMES)}, state, checksum)"
     " VALUES (:job, :topic, :partition, 0, 0, 0, 0, 0, 0, 0, '', '', :checksum)"
     " ON CONFLICT (job, topic, partition) DO NOTHING"
-).bindparams(checksum=b"")
-"""Add a shard without any commit, unless it exists."""
+)
+"""Add a shard without any commit, unless it exists; the checksum is b""."""
 
 
-STORE_FORMAT = Format("store", 0x73445073, 1, _metadata)
-
-
-def of_shard(table: Table) -> ColumnElement[bool]:
-    """Return the condition that a row belongs to the shard that `named` gives to a statement."""
-    mine = table.c.job == bindparam("of_job")
-    return and_(mine, table.c.topic == bindparam("of_topic"), table.c.partition == bindparam("of_partition"))
-
-
-def named(job: str, shard: Shard) -> dict[str, Any]:
-    """Return the parameters of a statement with `of_shard`: a job and one of its shards."""
-    return {"of_job": job, "of_topic": shard.topic, "of_partition": shard.partition}
+def named(job: str, shard: Shard) -> dict[str, str | int]:
+    """Return the parameters of a statement with `OF_SHARD`: a job and one of its shards."""
+    return {"job": job, "topic": shard.topic, "partition": shard.partition}

@@ -8,23 +8,19 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import MetaData
-
 from streamdp import Ledger, Store
 from streamdp.database.interface import Format
 from streamdp.database.sqlite_connection import connect
 from streamdp.database.sqlite_driver import store_errors
+from streamdp.ledger import tables
 from streamdp.ledger.ledger_rows import create_ledger
 from streamdp.ledger.paging import PagedRows
 from streamdp.ledger.periods import parse_cap
 from streamdp.ledger.stored import StoredLedger
-from streamdp.ledger.tables import add_tables
 from streamdp.privacy.guarantees import Budget
 from streamdp.store.snapshot import Counts
 
-_tables = MetaData()
-add_tables(_tables)
-LEDGER_FORMAT = Format("ledger", 0x7344506C, 1, _tables)
+LEDGER_FORMAT = Format("ledger", 0x7344506C, 1, tables.TABLES, tables.ON_SERVER, tables.IN_FILE)
 """A database that has spends and nothing else."""
 
 

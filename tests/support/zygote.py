@@ -45,7 +45,6 @@ _LOADED = (
     "pydantic.v1",
     "scipy.special",
     "sqlalchemy.dialects.postgresql",
-    "sqlalchemy.dialects.sqlite",
     "streamdp.cli.main",
     "streamdp.config.kafka",
     "streamdp.runtime.runner",

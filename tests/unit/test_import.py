@@ -96,8 +96,8 @@ def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install
     answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     sentence = " needs the extra cli: pip install '.[cli]' in a copy of streamdp's repository"
     said = [line.removesuffix(sentence) for line in answer.stdout.splitlines()]
-    frames, classes = ["a table or a data frame"] * 3, ["streamdp.Store", "streamdp.Runner", "streamdp.Worker"]
-    alone = {"polars": frames, "sqlalchemy": ["streamdp.Store", "streamdp.Worker"], "tenacity": classes[1:]}
+    frames, classes = ["a table or a data frame"] * 3, ["streamdp.Runner", "streamdp.Worker"]
+    alone = {"polars": frames, "tenacity": classes}
     if absent == ("rich",):  # which shows a display on a terminal only
         assert '"learned": 1' in answer.stdout
     else:
@@ -113,7 +113,7 @@ EXTRAS = {
     "kafka": ({"kafka", "prometheus_client"}, "connectors.kafka cli.kafka_job cli.shuffle"),
     "kafka-fast": ({"kafka", "prometheus_client", "confluent_kafka"}, "connectors.kafkafast cli.kafka_job"),
     "redis": ({"redis"}, "connectors.redis config.redis"),
-    "postgres": ({"psycopg"}, "database.postgres"),
+    "postgres": ({"psycopg", "sqlalchemy"}, "database.postgres"),
     "service": ({"fastapi", "uvicorn", "prometheus_client", "rfc8785"}, "service.server"),
     "otel": ({"opentelemetry.sdk", "opentelemetry.exporter"}, "runtime.tracing"),
     "client": ({"httpx", "rfc8785"}, "client"),
@@ -123,7 +123,7 @@ EXTRAS = {
 """The packages of each extra, as they are imported, and modules that need no others."""
 
 
-BASE = "streamdp, cryptography.hazmat.primitives.ciphers, orjson, pydantic, sqlalchemy, typer, rich, yaml"
+BASE = "streamdp, cryptography.hazmat.primitives.ciphers, orjson, pydantic, typer, rich, yaml"
 FORK = """import os, sys, traceback
 extras = {extras!r}
 import {base}
@@ -182,5 +182,5 @@ def test_reading_a_store_loads_no_readers(tmp_path: Path) -> None:
     )
     commands = "import sys; from streamdp.cli.main import run_command\nfor command in {}:\n"
     commands += f"    sys.argv = ['streamdp', command, {store!r}]\n    assert run_command() == 0\nprint()"
-    others = {"polars", "rich", "dp_accounting", "streamdp.estimators.pan", "scipy.special"}
+    others = {"polars", "rich", "sqlalchemy", "dp_accounting", "streamdp.estimators.pan", "scipy.special"}
     assert not loaded(commands.format("['status', 'statement', 'weights']")) & others

@@ -6,8 +6,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
-from streamdp.database.sqlite_connection import close, connect
+from streamdp.database.pool import NoPool
 
 
 @pytest.mark.parametrize(("error", "reports"), [(KeyboardInterrupt, 0), (sqlite3.ProgrammingError, 1)])
@@ -20,11 +21,12 @@ def test_only_a_fault_is_reported(
             raise error
 
     sqlite3.connect(tmp_path / "file.db").close()
-    connection = connect(str(tmp_path / "file.db"), Closing)
+    engine = create_engine("sqlite://", poolclass=NoPool, creator=lambda: Closing(tmp_path / "file.db"))
+    connection = engine.connect()
     connection.exec_driver_sql("SELECT 1")
     if issubclass(error, Exception):
-        close(connection)
+        connection.close()
     else:
         with pytest.raises(error):
-            close(connection)
+            connection.close()
     assert [record.levelname for record in caplog.records] == ["ERROR"] * reports

@@ -6,13 +6,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, select, text
 
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.database.sqlite_driver import store_errors
 from streamdp.errors import StoreError, StoreUnavailableError
 from streamdp.ledger.ledger_rows import create_ledger
-from streamdp.ledger.tables import CAPS
 from tests.support.kept import LEDGER_FORMAT
 
 
@@ -22,19 +20,18 @@ def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
     unlock = file.lock(shared=True)
     file.create(LEDGER_FORMAT, create_ledger)
     one, other = file.open_for_writing(LEDGER_FORMAT), file.open_for_writing(LEDGER_FORMAT)
-    other.execute(text("PRAGMA busy_timeout = 0"))
-    other.commit()
-    row = insert(CAPS).values(cap="eps=1", since=0.0)
+    other.fetch("PRAGMA busy_timeout = 0")
+    caps, row = "SELECT cap FROM caps", "INSERT INTO caps (cap, since) VALUES ('eps=1', 0.0)"
     with file.errors(), one.begin():
-        assert one.execute(select(CAPS.c.cap)).all() == []
+        assert one.fetch(caps) == []
         with pytest.raises(StoreUnavailableError, match=r"shared\.db"), file.errors(), other.begin():
-            other.execute(row)
-        one.execute(row)
+            other.change(row)
+        one.change(row)
     with file.errors(), other.begin():
-        assert other.execute(select(CAPS.c.cap)).scalars().all() == ["eps=1"]
-        other.execute(row)
+        assert other.fetch(caps) == [("eps=1",)]
+        other.change(row)
     with file.reading(LEDGER_FORMAT) as reader:
-        assert len(reader.execute(select(CAPS.c.cap)).all()) == 2
+        assert len(reader.fetch(caps)) == 2
     for connection in (one, other):
         file.close(connection)
     unlock()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from connectors.kafkagroup import PythonGroup
 from streamdp import LDPASGDRegressor
@@ -17,7 +16,7 @@ from streamdp.ledger.charges import Charges
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
-from streamdp.store.tables import SHARDS, named, of_shard
+from streamdp.store.tables import OF_SHARD, named
 from tests.support.memory_store import MemoryStore
 from tests.support.schedules import short_schedule
 from tests.support.shards import CAP, check_exact, streams
@@ -92,8 +91,8 @@ def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     write = Store._write
 
     def unfenced(store: Store, shard: Shard, part: Part, now: float) -> bool:
-        row = store._connection.execute(select(SHARDS).where(of_shard(SHARDS)), named(store.job, shard)).one()
-        store._claims[shard].epoch, store._claims[shard].seq = row.epoch, row.seq
+        newest, claim = f"SELECT epoch, seq FROM shards WHERE {OF_SHARD}", store._claims[shard]
+        ((claim.epoch, claim.seq),) = store._connection.fetch(newest, named(store.job, shard))
         return write(store, shard, part, now)
 
     monkeypatch.setattr(Store, "_write", unfenced)

@@ -14,7 +14,6 @@ import pytest
 
 from streamdp.database import last_commit
 from streamdp.database.last_commit import LastCommit, LastCommitFile
-from streamdp.database.sqlite_connection import driver_of
 from streamdp.errors import StoreDamagedError, StoreError, StoreLostError, StreamDPError
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
@@ -44,7 +43,7 @@ def crashed(folder: Path, checkpointed: int | None = None) -> Path:
     with open_store(live) as store:
         learn(store, checkpointed or 0)
         if checkpointed is not None:
-            driver_of(store._connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            store._connection.driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         learn(store, COMMITS - (checkpointed or 0))
         shutil.copytree(live.parent, folder / "crashed")
     return folder / "crashed" / "job.db"
@@ -178,7 +177,7 @@ def test_a_commit_that_failed_leaves_no_number(tmp_path: Path) -> None:
     with open_store(path) as store:
         learn(store, 1)
         before = LastCommitFile(str(path)).read()
-        driver: Any = store._connection.connection.driver_connection
+        driver: Any = store._connection.driver
         driver.execute("PRAGMA max_page_count = 1")
         with pytest.raises(StoreError, match="full"):
             store.commit({"theta": [1.0] * 100_000}, {"row": 2}, Counts(2))

@@ -122,8 +122,7 @@ def test_what_a_job_reads_is_not_older_than_the_version_that_it_notes(
         commit(a, 2)
         assert admit(b, "ann") == [True]
         commit(b, 1)
-        b._connection.exec_driver_sql("PRAGMA busy_timeout = 0")
-        b._connection.rollback()
+        b._connection.fetch("PRAGMA busy_timeout = 0")
         assert admit(b, "ann") == [True]
         checkpoint, waits = SpendPages.checkpoint, []
 
@@ -384,8 +383,7 @@ def test_a_database_that_another_writes_for_long_is_unavailable(tmp_path: Path) 
     path = tmp_path / "people.db"
     with open_job(path, "a") as store:
         admit(store, "ann")
-        store._connection.exec_driver_sql("PRAGMA busy_timeout = 0")
-        store._connection.rollback()
+        store._connection.fetch("PRAGMA busy_timeout = 0")
         other = sqlite3.connect(path)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailableError):

@@ -205,7 +205,7 @@ def test_a_full_disk_keeps_the_last_snapshot_and_the_commit_can_be_repeated(path
     big = {"theta": np.random.default_rng(0).normal(size=50_000)}
     with Store(path, "trips", "print", cap=CAP) as store:
         store.ledger.admit("late", PureDP(0.5))
-        driver: Any = store._connection.connection.driver_connection
+        driver: Any = store._connection.driver
         (pages,) = driver.execute("PRAGMA page_count").fetchone()
         driver.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StoreError, match="full"):
