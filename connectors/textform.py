@@ -45,9 +45,9 @@ class Converter:
             data = self._decoder.decode(data, ended).encode()
         if self._first and data:
             data, self._first = data.removeprefix(codecs.BOM_UTF8), False
+        data, self._rest = self._rest + data, b""
         if not self._left and self._comment is None:
             return data
-        data = self._rest + data
         end = len(data) if ended else data.rfind(b"\n") + 1
         data, self._rest = data[:end], data[end:]
         while self._left and data:

@@ -367,7 +367,7 @@ def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> l
     if form is not None and form.encoding is not None:
         lines.append(f"  encoding: {form.encoding}  # as the first bytes look")
     if form is not None and form.skip_lines:
-        lines.append(f"  skip_lines: {form.skip_lines}  # the line sep= of Excel")
+        lines.append(f"  skip_lines: {form.skip_lines}  # the line sep= of Excel, or titles")
     if form is not None and form.comment is not None:
         lines.append(f"  comment: {json.dumps(form.comment)}  # lines that begin with it are passed over")
     if notation is not None:

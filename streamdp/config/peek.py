@@ -24,7 +24,7 @@ ROWS, MESSAGES = 100_000, 10_000
 _DELIMITERS = ",;\t|"
 
 
-_LOOKED_AT = 1 << 20  # bytes
+_LOOKED_AT, _LINES = 1 << 20, 50  # bytes, and lines of them that show where the names of the columns are
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Encodings by the letters of their language. charset-normalizer and chardet take German and French tables, which
 # are mostly ASCII, for those of Poland, Iceland or Korea (measured on the files of benchmarks/shared/messy.py).
@@ -55,7 +55,8 @@ def encoding_of(data: bytes) -> str:
 def form_of(path: str) -> TextForm | None:
     """How the text of a CSV file differs from UTF-8 with a header first, by its first bytes; None if it does not.
 
-    Leading lines with # are taken for comments, and a first line such as `sep=;` is Excel's. `path` may be a folder.
+    Leading lines with # are taken for comments, a first line such as `sep=;` is Excel's, and leading lines with one
+    field at most, where others have several, are titles. `path` may be a folder.
     """
     stream = ByteStream(FileSourceConfig(path=path).files()[0])
     data = b""
@@ -70,8 +71,17 @@ def form_of(path: str) -> TextForm | None:
             encoding = encoding_of(data)
     text = data.decode(encoding or "utf-8", "replace").lstrip("\ufeff")
     comment = "#" if text.startswith("#") and "\n" in text and not _is_header(text) else None
-    skipped = 1 if _SEPARATOR.match(text) else 0
+    skipped = 1 if _SEPARATOR.match(text) else 0 if comment else _titles(text)
     return None if encoding is None and comment is None and not skipped else TextForm(encoding, skipped, comment)
+
+
+def _titles(text: str) -> int:
+    """How many lines are before the names of the columns: those with one field at most, where most have several."""
+    lines = text.split("\n")[:_LINES]
+    marks = {d: [line.count(d) for line in lines] for d in _DELIMITERS}
+    best = max(_DELIMITERS, key=lambda d: max(marks[d].count(n) if n else 0 for n in {*marks[d]}))
+    filled = [sum(bool(part.strip(' "\r')) for part in line.split(best)) for line in lines]
+    return next((k for k, fields in enumerate(filled) if fields > 1), 0)
 
 
 def _is_header(text: str) -> bool:

@@ -136,8 +136,9 @@ def test_a_comment_with_as_many_commas_as_the_header_is_named(tmp_path: Path, qu
         ("naive,y\nx\u00e9,2\nb,3\n".encode("latin-1"), {"encoding": "cp1252"}),
         ("naive;y\n1;2\n".encode("utf-16"), {"encoding": "utf-16", "delimiter": ";"}),
         (b"# made by hand, today\n# twice\nnaive,y\n1,2\n", {"comment": "#"}),
+        (b"Sales, 2024;\n\nnaive;y\n1,5;2,5\n2,5;3,5\n", {"skip_lines": 2, "delimiter": ";", "decimal": ","}),
     ],
-    ids=["Latin-1 header", "Latin-1 values", "UTF-16", "comment"],
+    ids=["Latin-1 header", "Latin-1 values", "UTF-16", "comment", "title"],
 )
 def test_what_the_first_bytes_show_is_in_the_draft(
     tmp_path: Path, quick: Quick, content: bytes, source: dict[str, str]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.textform import TextForm
+from connectors.textform import Converter, TextForm
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
@@ -91,3 +91,14 @@ def test_the_ending_of_a_packed_file_does_not_hide_its_type(tmp_path: Path) -> N
 def test_an_encoding_that_is_none_is_refused(encoding: str) -> None:
     with pytest.raises(ConfigError, match="expected a text encoding"):
         TextForm(encoding)
+
+
+@pytest.mark.parametrize("form", [TextForm(None, 2), TextForm("utf-16", 2), TextForm(None, 2, "#")], ids=str)
+def test_lines_are_passed_over_wherever_the_data_are_cut(form: TextForm) -> None:
+    """The beginning of the header was lost if the lines before it ended within the first four bytes."""
+    data = "\n\nna\u00efve;y\n1;2\n".encode(form.encoding or "utf-8")
+    for first in range(len(data) + 1):
+        for second in range(first, len(data) + 1):
+            converter = Converter(form)
+            pieces = [data[:first], data[first:second], data[second:]]
+            assert b"".join(map(converter.convert, [*filter(None, pieces), b""])) == "na\u00efve;y\n1;2\n".encode()
