@@ -52,7 +52,7 @@ def unsupported(document: Path) -> list[str]:
         if paragraph.startswith("|") or not (named := set(_PAGE.findall(paragraph))):
             continue
         there = known.union(*(plain((ROOT / page).read_text(encoding="utf-8")).values() for page in named))
-        bare = re.sub(r"\]\([^)]*\)|`[^`]*`|\b0\d+", "", paragraph)  # also without the number of a decision
+        bare = re.sub(r"\]\([^)]*\)|`[^`]*`|(?<![\d,.])0\d+", "", paragraph)  # also without the number of a decision
         lost += [shown for shown, value in plain(bare).items() if not any(_rounds(one, shown, value) for one in there)]
     own = OF_THE_CODE.get(str(document.relative_to(ROOT)), {})
     return [shown for shown in lost if shown not in own]
