@@ -438,7 +438,7 @@ class Estimator(river_base.Estimator, Parameters):
         held_out = self.held_out
         if watched is None or features is None or learner.side is not None or not self._plain_targets:
             return
-        if held_out is not None and not held_out.takes_records:
+        if held_out is not None and held_out.summed and not held_out.takes_records:
             return
         if of_subjects and (ledger is None or not ledger.has_gates):
             return
@@ -450,7 +450,7 @@ class Estimator(river_base.Estimator, Parameters):
             if learner.open is not None and gate is not None:
                 fast.leave_out(learner.open.records, READS * learner.full, self._admission.left)
             if held_out is not None and not held_out.summed:
-                fast.pass_by(held_out.validator.quiet)
+                fast.ask(held_out.validator.asking, held_out.own, learner.seen)
             fast.watch(watched)
             learner.fast = fast
 

@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.estimators.packing import Predictor
 from streamdp.estimators.prediction import Prediction
 from streamdp.learners.learner import Collector, Learner
 from streamdp.learners.side_statistics import divided
@@ -66,6 +67,11 @@ class HeldOutStatistics:
                 )
         elif self._plan.bound is not None:
             raise ConfigError("validation.bound: it is for numbers; leave it out")
+
+    _latest: Predictor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_latest"}
 
     def begin(self, learner: Learner, prediction: Prediction, seed: int | None) -> None:
         """Begin without records, with the seed of the noise, if there is one."""
@@ -140,7 +146,7 @@ class HeldOutStatistics:
                     learner.seen[0] += np.count_nonzero(asked)  # before: an exception may lose answers, not counts
                 answering = X[rows][asked]
                 try:
-                    scores = self._prediction.by(self.validator.point, answering)
+                    scores = self._predictor().scores(answering)
                     truths = keep[rows][asked] if len(keep) > 1 else keep
                     self.validator.answer(numbers[asked], scores, y[rows][asked], truths)
                 finally:
@@ -149,8 +155,14 @@ class HeldOutStatistics:
                 learner.learn(X[rows], y[rows], budget, each)
             elif not asked.all():
                 learner.learn(X[rows][~asked], y[rows][~asked], budget, None if each is None else each[~asked])
-        if self.takes_records:
-            self.validator.allow()
+        self.validator.allow(self._predictor(), float(self.keep(learner.budget, None)[0]))
+
+    def _predictor(self) -> Predictor:
+        """What predicts by the point that records are asked about."""
+        point, ranges = self.validator.point, self._learner.ranges
+        if self._latest is None or not (self._latest.reads(point) and self._latest.cuts(ranges)):
+            self._latest = self._prediction.by(point)
+        return self._latest
 
     def _show(self, learner: Learner) -> None:
         """Ask about the present model from now on."""
@@ -167,7 +179,7 @@ class HeldOutStatistics:
     def _score(self, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
         """Let people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""
         try:
-            self.sums.add(asked, self._prediction.by(self.validator.point, X), y, sizes)
+            self.sums.add(asked, self._predictor().scores(X), y, sizes)
         finally:
             X[:] = 0
             y[:] = 0

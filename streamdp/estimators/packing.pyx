@@ -15,7 +15,19 @@ cimport numpy as cnp
 from streamdp.data.encoder cimport Encoder
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, TABLE
 from streamdp.optim.record_kernel cimport LATER, LEFT_OUT, RecordGate, RecordKernel
-from streamdp.privacy.arrays cimport Rows, entry, matrix, random_words, rows_of, scratch, vector, whole_numbers, wipe
+from streamdp.privacy.arrays cimport (
+    Rows,
+    entry,
+    matrix,
+    random_words,
+    rows_of,
+    scratch,
+    sdp_memset,
+    vector,
+    whole_numbers,
+    wipe,
+)
+from streamdp.validation.answers cimport Asking
 
 cnp.import_array()
 
@@ -83,11 +95,20 @@ cdef class Predictor:
 
     cdef bint _predict(self, x, double* row, double* totals) except -1:
         """Write the columns of x and the linear predictors; False if the record is not for the fast way, or if one of
-        them overflows, which is for `scores`."""
+        them overflows."""
+        return self._encoder is not None and self._encoder.fill(x, row) and self._score(row, totals)
+
+    def cuts(self, ranges):
+        """Whether these are the ranges to which it cuts columns.
+
+        `ranges`: an array, or None.
+        """
+        return self._ranges is ranges
+
+    cdef bint _score(self, const double* row, double* totals) noexcept:
+        """Write the linear predictors of columns; False if one of them overflows, which is for `scores`."""
         cdef Py_ssize_t p = self._width, q = p + self._intercept, j, k
         cdef const double* at = self._at
-        if self._encoder is None or not self._encoder.fill(x, row):
-            return False
         for k in range(self._outputs):
             totals[k] = at[p] if self._intercept else 0.0
             for j in range(p):
@@ -210,9 +231,11 @@ cdef class RecordLearner:
     cdef RecordGate _gate
     cdef RecordKernel _kernel
     cdef tuple _counts, _reads
-    cdef object _passing
-    cdef int64_t* _passed
+    cdef object _kept
+    cdef Asking _asking
+    cdef bint _also
     cdef int64_t* _seen
+    cdef int64_t* _asked
     cdef int64_t* _taken
     cdef int64_t* _read
     cdef int64_t* _left
@@ -244,12 +267,13 @@ cdef class RecordLearner:
         self._read, self._left = whole_numbers(read), whole_numbers(left)
         self._reads, self._most = (read, left), most
 
-    def pass_by(self, cnp.ndarray quiet not None):
-        """Count records that are asked nothing.
+    def ask(self, Asking asking not None, bint also, cnp.ndarray seen not None):
+        """Ask records about the model before they are learned.
 
-        `quiet`: (2,) int64, how many came, and how many may come before the slow way asks one.
+        `asking`: asks them. `also`: whether records that are asked are learned, too. `seen`: (1,) int64, the records that
+        were learned or asked.
         """
-        self._passing, self._passed = quiet, whole_numbers(quiet)
+        self._asking, self._also, self._asked, self._kept = asking, also, whole_numbers(seen), seen
 
     def watch(self, addresses):
         """Leave the records at these addresses to the slow way: none or three, see `traps.RepeatedStart`."""
@@ -269,24 +293,40 @@ cdef class RecordLearner:
         cdef cnp.ndarray words
         cdef Rows X, target
         cdef double* row
+        cdef double* totals
         cdef int became
+        cdef int64_t question = 0
+        cdef Predictor predictor
+        cdef uint64_t* answering
+        cdef uint64_t two[2]
+        cdef Py_ssize_t outputs = 0
         if (subject is None) != (self._gate is None):
             return False
         if self._taken != NULL and self._taken[0] + 1 >= self._batch:
             return False
         if self._read != NULL and self._read[0] + self._read[1] + 1 >= self._most:
             return False
-        if self._passed != NULL and self._passed[0] >= self._passed[1]:
-            return False
+        if self._asking is not None:
+            question = self._asking.next()
+            if question < 0:
+                return False
+            if question:
+                predictor = <Predictor?> self._asking.predictor
+                outputs = predictor._outputs
         if address == self._watched[0] or address == self._watched[1] or address == self._watched[2]:
             return False
-        row = scratch(p + 1 + kernel.room)
+        row = scratch(p + 1 + kernel.room + outputs)
+        totals = row + p + 1 + kernel.room
         try:
             if not self._encoder.target(y, row + p) or not self._encoder.fill(x, row):
                 return False
             if kernel.draws:
                 words = rng.words
                 source, end = random_words(words), cnp.PyArray_DIM(words, 0)
+            if question:  # before anything is charged or learned: then nothing can be missing
+                answering = self._asking.words(two)
+                if answering == NULL or not predictor._score(row, totals):
+                    return False
             X = Rows(<const char*> row, 1, p, 0, sizeof(double))
             target = Rows(<const char*> (row + p), 1, 1, 0, 0)
             if self._gate is not None:
@@ -297,15 +337,20 @@ cdef class RecordLearner:
                     return True
                 if became == LATER:
                     return False
-            if not kernel.learn(&X, &target, row + p + 1, source, end):
-                if self._gate is not None:
-                    self._gate.undo()
-                return False
-            if self._taken != NULL:
-                self._seen[0] += 1
-                self._taken[0] += 1
-            if self._passed != NULL:
-                self._passed[0] += 1
-            return True
+            if (question and not self._also) or kernel.learn(&X, &target, row + p + 1, source, end):
+                if self._taken != NULL:
+                    self._taken[0] += 1
+                    self._seen[0] += 1
+                elif question and not self._also:
+                    self._asked[0] += 1
+                if question:
+                    self._asking.answer(question, totals, outputs, row[p], answering)
+                elif self._asking is not None:
+                    self._asking.passed()
+                return True
+            if self._gate is not None:
+                self._gate.undo()
+            return False
         finally:
-            wipe(row, p + 1 + kernel.room)
+            sdp_memset(two, 0, sizeof(two))
+            wipe(row, p + 1 + kernel.room + outputs)

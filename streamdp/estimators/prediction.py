@@ -53,12 +53,9 @@ class Prediction:
         found: list[float] = reader.scores(self._features.row_of(x))[0].tolist()
         return found
 
-    def by(self, point: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """The linear predictors (n, K) for columns X (n, p) by a vector `point` (d,) such as `estimate` returns.
-
-        It is one of the learner's present units.
-        """
-        return Predictor(None, point, *self._shape, None, None, self._learner.ranges).scores(X)
+    def by(self, point: np.ndarray) -> Predictor:
+        """What predicts from columns by a vector `point` (d,) such as `estimate` returns, of the present units."""
+        return Predictor(None, point, *self._shape, None, None, self._learner.ranges)
 
     def ranges(self) -> list[list[float | None]] | None:
         """The range of each column of `Features` in which it counts, None for an end without a limit; None: no ranges.

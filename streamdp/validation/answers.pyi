@@ -4,10 +4,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streamdp.privacy.entropy import AnyRng
+
 FORMS: tuple[str, ...]
 
 def truthful(keep: float) -> float: ...
 def answer(values: np.ndarray, keep: np.ndarray, words: np.ndarray) -> np.ndarray: ...
+
+class Asking:
+    def look(
+        self,
+        predictor: object,
+        keep: float,
+        rng: AnyRng,
+        errors: Errors,
+        questions: np.ndarray,
+        quiet: np.ndarray,
+        sums: np.ndarray,
+        progress: np.ndarray,
+        known: np.ndarray,
+    ) -> None: ...
 
 class Errors:
     def __init__(

@@ -18,7 +18,8 @@ import numpy as np
 
 cimport numpy as cnp
 
-from streamdp.privacy.arrays cimport matrix, vector, whole_numbers, word_matrix
+from streamdp.privacy.arrays cimport matrix, random_words, sdp_memset, vector, whole_numbers, word_matrix
+from streamdp.privacy.fresh cimport fresh_words
 
 cnp.import_array()
 
@@ -26,10 +27,9 @@ cdef double GRID = 9007199254740992.0  # 2^53
 cdef double FAR = 1e9  # scores are cut here, so that they can be subtracted
 cdef double GOLDEN = (sqrt(5) - 1) / 2
 cdef double GAIN = 0.15, DECAY = 0.6
-# The forms of `Errors`; then as in `plan`, `sums` and `validator`.
+# The forms of `Errors`; then as in `sums` and `validator`.
 cdef enum:
     PINBALL, SQUARED, WRONG, LOG_LOSS
-    CONSTANT = 1, ERROR = 2, OTHER = 3
     ERRORS = 0, RANGE = 3, OTHERS = 4, ANSWERS = 7, CELLS = 8, NOISE = 9, COLUMNS = 10
     CONSTANTS = 3, INFORMATION = 4
 
@@ -101,14 +101,6 @@ cdef class Errors:
     classes; empty for numbers. `cells`: how many cells there are. `ends`: (7,), the scores that separate these.
     """
 
-    cdef tuple _given
-    cdef int _form
-    cdef double _tau, _unit, _low, _high, _reach, _constant, _threshold, _excess, _least, _most
-    cdef Py_ssize_t _classes, _usual, _cells
-    cdef double* _share
-    cdef double* _log
-    cdef double* _end
-
     def __init__(self, form, numbers, cnp.ndarray shares not None, Py_ssize_t cells, cnp.ndarray ends not None):
         logs = np.log(shares)
         self._given = (form, numbers, shares, cells, ends, logs)
@@ -124,7 +116,7 @@ cdef class Errors:
     def __reduce__(self):
         return Errors, self._given[:5]
 
-    cdef inline double _bound(self, bint other, bint high) noexcept:
+    cdef double _bound(self, bint other, bint high) noexcept:
         """An end of the range of a value."""
         if self._form == LOG_LOSS and not other:
             return self._most if high else self._least
@@ -162,7 +154,7 @@ cdef class Errors:
                 own = r
         return clipped(log(total) - own + self._excess, self._least, self._most)
 
-    cdef inline double _odds(self, const double* scores, Py_ssize_t outputs, Py_ssize_t k) noexcept:
+    cdef double _odds(self, const double* scores, Py_ssize_t outputs, Py_ssize_t k) noexcept:
         if outputs > 1:
             return clipped(scores[k], -FAR, FAR) - self._log[k]
         return (clipped(scores[0], -FAR, FAR) if k else 0) - self._log[k]
@@ -243,27 +235,41 @@ cdef class Errors:
         cdef double* total = vector(sums)
         cdef double* done = vector(progress)
         cdef double* learned = vector(known)
-        cdef double low, half, noisy
-        cdef bint other
         for i in range(n):
-            total[ANSWERS] += 1
-            if question[i] == CONSTANT:
-                self._learn_constant(target[i], kept[0], word, done, learned)
-            elif question[i] == ERROR or question[i] == OTHER:
-                other = question[i] == OTHER
-                low = self._bound(other, False)
-                half = (self._bound(other, True) - low) / 2
-                noisy = (self._value(other, score, outputs, target[i]) - (low + half)) / half
-                noisy = answered(noisy, kept[0], word) * half + (low + half)
-                _add(total + (OTHERS if other else ERRORS), noisy)
-                if not other:
-                    total[RANGE] += (half / (2 * truth_of(kept[0]) - 1)) ** 2
-            else:
-                self._say_cell(self._cell(score[0], target[i]), kept[0], word, total)
+            self._answer(question[i], score, outputs, target[i], kept[0], word, total, done, learned)
             word[0] = word[1] = 0
             word += 2
             score += outputs
             kept += each
+
+    cdef void _answer(
+        self,
+        int64_t question,
+        const double* score,
+        Py_ssize_t outputs,
+        double y,
+        double keep,
+        const uint64_t* word,
+        double* total,
+        double* done,
+        double* known,
+    ) noexcept:
+        """Add the answer of one record, with two words."""
+        cdef bint other = question == OTHER
+        cdef double low, half, noisy
+        total[ANSWERS] += 1
+        if question == CONSTANT:
+            self._learn_constant(y, keep, word, done, known)
+        elif question == ERROR or other:
+            low = self._bound(other, False)
+            half = (self._bound(other, True) - low) / 2
+            noisy = (self._value(other, score, outputs, y) - (low + half)) / half
+            noisy = answered(noisy, keep, word) * half + (low + half)
+            _add(total + (OTHERS if other else ERRORS), noisy)
+            if not other:
+                total[RANGE] += (half / (2 * truth_of(keep) - 1)) ** 2
+        else:
+            self._say_cell(self._cell(score[0], y), keep, word, total)
 
     cdef void _say_cell(self, Py_ssize_t cell, double keep, const uint64_t* word, double* total) noexcept:
         """Ask for one random coordinate of the Walsh transform of a record's cell, other than the first."""
@@ -309,3 +315,74 @@ cdef inline void _add(double* place, double noisy) noexcept:
     place[0] += 1
     place[1] += noisy
     place[2] += noisy * noisy
+
+
+cdef class Asking:
+    """Asks single records what a block asks them, for a compiled learner: what `Validator` does with one record.
+
+    It asks nobody before `look`, and in a copy.
+    """
+
+    def __reduce__(self):
+        return Asking, ()
+
+    def look(
+        self,
+        predictor,
+        double keep,
+        rng,
+        Errors errors not None,
+        cnp.ndarray questions not None,
+        cnp.ndarray quiet not None,
+        cnp.ndarray sums not None,
+        cnp.ndarray progress not None,
+        cnp.ndarray known not None,
+    ):
+        """Ask from now on by these, which are changed in place.
+
+        `predictor`: predicts by the point of the block. `keep`: as for `truthful`. `rng`: the random words. `questions`:
+        (n,) int64, what the next records are asked. `quiet`: (2,) int64, how many of them came, and may come. `errors`,
+        `sums`, `progress`, `known`: as `Validator` has them.
+        """
+        self.predictor, self._rng, self._errors, self._keep = predictor, rng, errors, keep
+        self._buffered = hasattr(rng, "words")
+        self._question, self._quiet = whole_numbers(questions), whole_numbers(quiet)
+        self._total, self._done, self._known = vector(sums), vector(progress), vector(known)
+        self._kept = questions, quiet, sums, progress, known
+
+    cdef int64_t next(self) noexcept:
+        """What the next record is asked; -1 if its caller must ask it another way."""
+        return -1 if self._quiet == NULL or self._quiet[0] >= self._quiet[1] else self._question[self._quiet[0]]
+
+    cdef void passed(self) noexcept:
+        """Move past the record."""
+        self._quiet[0] += 1
+
+    cdef uint64_t* words(self, uint64_t* room) except? NULL:
+        """Two random words, maybe in a `room` for two. NULL if the buffer must be filled first."""
+        cdef cnp.ndarray words
+        cdef uint64_t* found
+        cdef uint64_t at
+        if not self._buffered:
+            return room if fresh_words(room, 2) else NULL
+        words = self._rng.words
+        found = random_words(words)
+        at = found[0]
+        if at + 2 > <uint64_t> cnp.PyArray_DIM(words, 0) or not found[at] or not found[at + 1]:
+            return NULL  # a word that is zero may have been used
+        return found + at
+
+    cdef void answer(
+        self, int64_t question, const double* scores, Py_ssize_t outputs, double y, uint64_t* words
+    ) except *:
+        """Add the answer of the record, with `words` that are overwritten with zeros, and move past it."""
+        cdef uint64_t used[2]
+        used[0], used[1] = words[0], words[1]
+        words[0] = words[1] = 0
+        if self._buffered:
+            random_words(self._rng.words)[0] += 2
+        self._quiet[0] += 1
+        self._errors._answer(
+            question, scores, outputs, y, self._keep, used, self._total, self._done, self._known
+        )
+        sdp_memset(used, 0, sizeof(used))

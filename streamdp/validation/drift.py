@@ -12,8 +12,7 @@ expected. No distribution and no independence of records is assumed. Proof: docs
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from itertools import accumulate
 
 from streamdp.validation.sums import ERROR, ERROR_RANGE, ERRORS, Rows
 
@@ -30,13 +29,17 @@ def risen(rows: Rows, largest: float) -> bool:
     `largest` is the largest error that an answer is about.
     """
     factor = 2 * math.log(len(_NEWEST) / (_RATE * rows.length))
+    columns = rows.numbers[: rows.used, [ERRORS, ERROR, ERROR_RANGE]].T.tolist()
+    before = [list(accumulate(column)) for column in columns]
     for newest in _NEWEST:
         if newest >= rows.used:
             return False
-        sums = np.stack(rows.split(newest))
-        n = sums[:, ERRORS]
-        if n.min() > 0:
-            old, new = sums[:, ERROR] / n
-            if new - old > _TOLERANCE * largest + math.sqrt(factor * float(np.sum(sums[:, ERROR_RANGE] / n**2))):
+        (n, error, spread), (m, later, wide) = (
+            [sums[-newest - 1] for sums in before],
+            [[*accumulate(column[-newest:])][-1] for column in columns],
+        )
+        if min(n, m) > 0:
+            room = _TOLERANCE * largest + math.sqrt(factor * (spread / n**2 + wide / m**2))
+            if later / m - error / n > room:
                 return True
     return False

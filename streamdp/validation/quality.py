@@ -121,7 +121,7 @@ def stretch(sums: np.ndarray, task: Task, known: np.ndarray, reach: float) -> St
     """
     (error, noise), (constant, other) = mean(sums, ERRORS), mean(sums, OTHERS)
     if isinstance(task, Probabilities):
-        p, variances = task.shares(known), task.estimates(known)[1]
+        p, variances = task.shares(known)[0], task.estimates(known)[1]
         least, likeliest = float(-p @ np.log(p)), int(np.argmax(p))
         spread = float(variances @ (np.log(p) + least) ** 2)
         known_well = task.lacks(known) < 1

@@ -72,11 +72,6 @@ class Rows:
         self.numbers = new  # at once: an exception leaves the old sums or the new ones
         return complete
 
-    def split(self, newest: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums of the complete stretches before a number of newest ones, and those of the newest."""
-        at = self.used - newest
-        return self.numbers[:at].sum(axis=0), self.numbers[at : self.used].sum(axis=0)
-
     def later_half(self) -> np.ndarray:
         """Return the sums of the newest stretches that have at least half of the answers, with the open one."""
         newest = np.cumsum(self.numbers[self._rows :: -1], axis=0)  # the open one, with it the last one, and so on

@@ -145,7 +145,7 @@ class Classes:
 
     def errors(self, known: np.ndarray, reach: float) -> Errors:
         """See `Numbers.errors`."""
-        shares = self.shares(known)
+        shares, _ = self.shares(known)
         return Errors("wrong class", (REACH / 2, int(np.argmax(shares)), 0.0, 0.0, 1.0), shares, 0, np.zeros(7))
 
     def start(self, middle: float, reach: float, summed: bool = False) -> np.ndarray:
@@ -158,21 +158,20 @@ class Classes:
         asked = np.maximum(asked, 1)
         return (1 + noisy / asked) / 2, np.where(variances > 0, variances / (2 * asked) ** 2, 0.25)
 
-    def shares(self, known: np.ndarray) -> np.ndarray:
-        """The shares (K,) of the classes by what is `known`, which sum to 1; none is below its standard error."""
+    def shares(self, known: np.ndarray) -> tuple[np.ndarray, float]:
+        """The shares (K,) of the classes by what is `known`, which sum to 1; none is below its standard error.
+
+        And by how much their log loss is expected to exceed that of the true ones.
+        """
         found, variances = self.estimates(known)
         found = np.clip(found, np.minimum(np.sqrt(variances), 0.5), 1.0)
-        return np.asarray(found / found.sum())
-
-    def excess(self, known: np.ndarray) -> float:
-        """By how much the log loss of `shares` is expected to exceed that of the true ones, by what is `known`."""
-        variances = self.estimates(known)[1]
-        return float(np.sum(variances / (2 * self.shares(known))))
+        found = found / found.sum()
+        return found, float(np.sum(variances / (2 * found)))
 
     def lacks(self, known: np.ndarray) -> float:
         """See `Numbers.lacks`; the constant of many classes has a large log loss, beside which more is little."""
-        q, (least, part) = self.shares(known), _SURE
-        return self.excess(known) / max(least, -part * float(q @ np.log(q)))
+        (q, excess), (least, part) = self.shares(known), _SURE
+        return excess / max(least, -part * float(q @ np.log(q)))
 
     def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
         """See `Numbers.group`: the classes."""
@@ -195,9 +194,9 @@ class Probabilities(Classes):
 
         D = log sum of q e^r - r_y,
 
-    its log loss minus that of q, lies in a range of at most 2 REACH. The expected `Classes.excess` of q is added to D:
-    then D is about the best constant. Beside it stands the error rate of the unclipped model; two classes also have
-    `cells`: eight intervals of scores for each class, the first eight of class 0, which give the AUC.
+    its log loss minus that of q, lies in a range of at most 2 REACH. The expected excess of q (see `Classes.shares`) is
+    added to D: then D is about the best constant. Beside it stands the error rate of the unclipped model. Two classes
+    also have `cells`: eight intervals of scores for each class, the first eight of class 0, which give the AUC.
     """
 
     measure = "log loss"
@@ -209,7 +208,7 @@ class Probabilities(Classes):
 
     def errors(self, known: np.ndarray, reach: float) -> Errors:
         """See `Numbers.errors`; the range is that at the least and the largest r of one class, all others opposite."""
-        q, more = self.shares(known), self.excess(known)
+        q, more = self.shares(known)
         ends = np.array([-REACH / 2, REACH / 2])
         alone = np.logaddexp(np.log(q)[:, None] + ends, np.log1p(-q)[:, None] - ends) - ends
         numbers = (REACH / 2, int(np.argmax(q)), more, float(alone.min()) + more, float(alone.max()) + more)

@@ -3,11 +3,11 @@
 Blocks. What is asked is fixed at the beginning of each block of records: the model, the constant, and the largest
 error. A block has a sixteenth of the records before it, from 1 to 512, so the errors are those of a model that is up
 to 512 records old. The answers of a block change nothing but their sums. So calls may learn single records or arrays,
-with the same answers.
+with the same answers. Compiled code asks single records by `Asking`, one by one; nothing of later ones is drawn.
 
 Interruptions. The caller counts the budget of a record before it is asked. `take` moves past records before they
 answer: no record answers twice, and an exception may lose answers. If it comes while a block begins, the block begins
-again. All that is kept is private, so it may be saved with
+again. Compiled code is not interrupted. All that is kept is private, so it may be saved with
 the model; true errors are overwritten.
 
 The proofs for privacy and for alarms are in docs/proofs/validation.md, that for intervals is in `sums`.
@@ -23,7 +23,7 @@ import numpy as np
 from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import FreshWords, Rng, draw
 from streamdp.validation import drift, quality, sums
-from streamdp.validation.answers import Errors
+from streamdp.validation.answers import Asking, Errors
 from streamdp.validation.plan import Plan, questions
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Numbers, Task
@@ -59,8 +59,9 @@ class Validator:
         self.fixed = self.known
         self._errors: tuple[np.ndarray, Errors] | None = None
         self.questions = np.zeros(0, dtype=np.int64)
-        self.quiet = np.zeros(2, dtype=np.int64)
-        """How many records came by since `allow`, asked nothing, and how many may come by before the next `take`."""
+        self._came = np.zeros(2, dtype=np.int64)  # records since `allow`, and how many may come before the next `take`
+        self.asking = Asking()
+        """What asks single records, for compiled code."""
 
     @property
     def least(self) -> float:
@@ -70,7 +71,7 @@ class Validator:
     @property
     def due(self) -> bool:
         """Whether the block is complete, or its beginning was interrupted: `begin` comes before the next record."""
-        return len(self.questions) == int(self.quiet[0])
+        return len(self.questions) == int(self._came[0])
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """Begin a block with the point (size,) that predicts now.
@@ -84,7 +85,7 @@ class Validator:
         if progress[REACH] == 0 and scale > 0:
             progress[REACH] = self.plan.bound or min(self.task.reach * scale, most)
             self.known = self.task.start(middle, float(progress[REACH]), self.summed)
-        self.point, self.fixed = point.copy(), self.known
+        self.point, self.fixed = point.copy(), self.known.copy()  # what is known changes in place
         progress[END] = progress[MET] + min(max(progress[MET] // 16, 1), 512)
         self.progress = progress
         self._ask()
@@ -131,16 +132,21 @@ class Validator:
         self.progress[MET] += len(asked)
         return asked
 
-    def allow(self) -> None:
-        """Let the next records that are asked nothing come by, without `take`: they are counted in `quiet`."""
+    def allow(self, predictor: object, keep: float) -> None:
+        """Let compiled code ask the other records of the block, by `asking`, without `take` and `answer`.
+
+        `predictor` predicts by `point`, and `keep` is the probability of a true bit.
+        """
         self.settle()
-        asked = self.questions.nonzero()[0]
-        self.quiet[1] = asked[0] if len(asked) else len(self.questions)
+        self.asking.look(
+            predictor, keep, self.rng, self.errors, self.questions, self._came, self.open, self.progress, self.known
+        )
+        self._came[1] = len(self.questions)
 
     def settle(self) -> None:
-        """Move past the records that came by."""
-        came = int(self.quiet[0])
-        self.quiet[:] = 0
+        """Move past the records that compiled code has asked."""
+        came = int(self._came[0])
+        self._came[:] = 0
         self.questions = self.questions[came:]
         self.progress[MET] += came
 
@@ -224,19 +230,19 @@ class Validator:
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
         self.progress, self.known, self.fixed, self.point = progress, found["known"], found["fixed"], found["point"]
         self._total, self.open = found["total"], found["open"]
-        self.quiet[:] = 0
+        self._came[:] = 0
         self._ask()
 
     def take_sum(self, parts: Sequence[Self]) -> None:
         """Take over the answers about models of disjoint records. What is recent is the later half of each."""
-        for part in parts:
+        for part in (self, *parts):
             part.settle()
         all_progress = np.stack([part.progress for part in parts])
         self.progress = all_progress.sum(axis=0)
         self.progress[REACH], self.progress[DRIFT] = all_progress[:, REACH].max(), all_progress[:, DRIFT].max()
         self.progress[END] = self.progress[MET]
         best = parts[int(np.argmax(all_progress[:, INFORMATION]))]
-        self.known = self.fixed = best.known
+        self.known, self.fixed = best.known.copy(), best.known.copy()
         self._total = np.sum([part._total + part.open for part in parts], axis=0)  # noqa: SLF001
         later = np.sum([part._halves.later_half() + part.open for part in parts], axis=0)  # noqa: SLF001
         self._halves.start(later[None, :], max(drift.FIRST, later[sums.ANSWERS]))

@@ -26,8 +26,10 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.validation.quality import BETTER, UNKNOWN
+from streamdp.validation.sums import ANSWERS
 from streamdp.validation.validator import Validator
 
 SHARE, BUDGET = {"share": 0.25}, {"budget": "eps=1"}
@@ -62,6 +64,50 @@ def test_all_ways_to_learn_give_the_same_model_and_the_same_answers(validation: 
             value = other.quality.total.error.value  # type: ignore[union-attr]
             assert whole.quality.total.error.value == pytest.approx(value, rel=1e-12)  # type: ignore[union-attr]
             assert whole.quality.total.answers == other.quality.total.answers  # type: ignore[union-attr]
+
+
+NUMBERS = {"budget": "eps=1", "bound": 3.0}
+SINGLE: dict[str, Any] = {
+    "a share, nobody": lambda: classifier(SHARE, seed=3),
+    "a budget, nobody": lambda: classifier(BUDGET, seed=3),
+    "three classes": lambda: classifier(BUDGET, seed=3, loss="softmax", classes=[0, 1, 2]),
+    "without probabilities": lambda: classifier(SHARE, seed=3, loss="hinge"),
+    "numbers": lambda: LDPASGDRegressor(features=NAMES, validation=NUMBERS, seed=3),
+    "a budget, process": lambda: PanPrivateClassifier(
+        features=NAMES, budget="eps=1,delta=1e-6", validation=BUDGET, batch_size=500, seed=3
+    ),
+    "a budget, shuffler": lambda: ShuffleRegressor(
+        features=NAMES, budget="eps=1,delta=1e-6", validation=NUMBERS, batch_size=700, seed=3
+    ),
+    "a cap": lambda: classifier(SHARE, seed=3, ledger=Ledger("eps=9")),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_records_are_asked_by_compiled_code_as_rows_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = records(3000)
+    whole, single = SINGLE[name](), SINGLE[name]()
+    people = None if whole.ledger is None else [i % 900 for i in range(3000)]
+    whole.learn_encoded(X, y, subjects=people)
+    slow, exact = 0, HeldOutStatistics.learn
+
+    def counted(*given: Any) -> None:
+        nonlocal slow
+        slow += 1
+        exact(*given)
+
+    monkeypatch.setattr(HeldOutStatistics, "learn", counted)
+    for i, (row, label) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
+        subject = None if people is None else people[i]
+        target = (single.classes or [False, True])[int(label)] if single.predicts_classes else label
+        single.learn_one(dict(zip(NAMES, row, strict=True)), target, subject=subject)
+    assert slow < 300
+    assert np.array_equal(whole.theta, single.theta)
+    assert (whole.n_seen, whole.n_refused) == (single.n_seen, single.n_refused)
+    mine, theirs = (one.held_out.validator.state() for one in (whole, single))
+    assert mine["total"][ANSWERS] > 500
+    for key, value in mine.items():
+        np.testing.assert_allclose(theirs[key], value, rtol=1e-9, atol=1e-9)
 
 
 def test_with_a_share_each_record_answers_or_is_learned_and_the_guarantee_is_the_same() -> None:
