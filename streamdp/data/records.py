@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from streamdp.data.notation import Notation
 
+RawRecord = Mapping[Any, object]
+"""A record as a program gives it: values by the names of columns, which may be any keys."""
 Position = dict[str, Any]
 """A position in a source, as plain JSON values. Only the source that made it can read it."""
 
@@ -72,7 +74,7 @@ def check_poll(max_records: object, timeout_s: Any) -> None:
         raise ConfigError(f"timeout_s: expected a number of seconds, got {timeout_s!r}")
 
 
-def check_record(x: object) -> Mapping[Any, object]:
+def check_record(x: object) -> RawRecord:
     """Return a record, `x`: values by name. Raises `SchemaError` for anything else."""
     if not isinstance(x, Mapping):
         raise SchemaError(f"record: expected a mapping of values by name, got {type(x).__name__}")

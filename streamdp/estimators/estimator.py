@@ -24,7 +24,7 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import floats
-from streamdp.data.records import MOST_RECORDS, check_record
+from streamdp.data.records import MOST_RECORDS, RawRecord, check_record
 from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import (
     ConfigError,
@@ -217,7 +217,7 @@ class Estimator(river_base.Estimator, Parameters):
         """The source of the noise; what a learner keeps that is noisy from the first record on has no words in it."""
         return fresh_words(self.seed) if self.learns.noisy_from_first else entropy(self.seed)
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: object) -> Learner:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: AnyRng) -> Learner:
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
         raise NotImplementedError
 
@@ -352,7 +352,7 @@ class Estimator(river_base.Estimator, Parameters):
 
     def learn_one(
         self,
-        x: Mapping[Any, object],
+        x: RawRecord,
         y: object,
         *,
         budget: Budget | str | None = None,
@@ -391,9 +391,7 @@ class Estimator(river_base.Estimator, Parameters):
                 if subject is None:
                     self._first.note(self, x, y)
 
-    def _learn_record(
-        self, x: Mapping[Any, object], y: object, budget: Budget | str | None, subject: Subject | None
-    ) -> None:
+    def _learn_record(self, x: RawRecord, y: object, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
         admission = self._admission
         if subject is None and admission.ledger is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from streamdp.data.encoder import Encoder
 from streamdp.data.floats import is_numeric, number
 from streamdp.data.late import pl
-from streamdp.data.records import check_record
+from streamdp.data.records import RawRecord, check_record
 from streamdp.data.transforms import Piece
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
@@ -62,7 +62,7 @@ class Features:
     def _make_encoder(self) -> Encoder:
         return Encoder([(name, None, [Piece(name, "number", ())]) for name in self.names], classes=self._classes)
 
-    def pack(self, x: Mapping[Any, Any], y: float, out: np.ndarray) -> None:
+    def pack(self, x: RawRecord, y: float, out: np.ndarray) -> None:
         """Write a record x and its encoded target y into `out` (p + 1,): the exact way, for any record.
 
         Undeclared names are ignored, and missing features count as 0; each warns once.
@@ -80,7 +80,7 @@ class Features:
         """The declared constants of the columns, beside their names. They are the same on every machine."""
         return []
 
-    def row_of(self, x: Mapping[Any, object]) -> np.ndarray:
+    def row_of(self, x: RawRecord) -> np.ndarray:
         """Return x as a new (1, p) array. The buffer is not used, so this needs no lock."""
         row = np.zeros(len(self.names) + 1)
         self.pack(x, 0.0, row)
@@ -118,7 +118,7 @@ class Features:
             raise SchemaError(f"X: expected {len(self.names)} columns, got {X.shape[1]}")
         return X
 
-    def _warn_of_more(self, x: Mapping[Any, object], declared: Collection[object]) -> None:
+    def _warn_of_more(self, x: RawRecord, declared: Collection[object]) -> None:
         if len(x) > len(declared):
             self._warn("unknown", "a record has features that were not declared; they are ignored", 5)
 
@@ -180,7 +180,7 @@ class SchemaFeatures(Features):
     def __reduce__(self) -> tuple[Any, ...]:
         return SchemaFeatures, (self._declared, self._owner, self._classes, self._coded), {"_warned": self._warned}
 
-    def pack(self, x: Mapping[Any, Any], y: float, out: np.ndarray) -> None:
+    def pack(self, x: RawRecord, y: float, out: np.ndarray) -> None:
         """See `Features.pack`; values of x are raw: numbers, or text as in a CSV file.
 
         Raises `SchemaError` that names the feature if it is missing, no finite number, or no declared category.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
+from streamdp.data.records import RawRecord
 from streamdp.estimators.features import Features
 from streamdp.estimators.packing import Predictor
 from streamdp.learners.learner import Learner
@@ -45,7 +43,7 @@ class Prediction:
     def _shape(self) -> tuple[int, int, bool]:
         return len(self._features.names), self._learner.problem.outputs, self._intercept
 
-    def of_record(self, x: Mapping[Any, object]) -> list[float]:
+    def of_record(self, x: RawRecord) -> list[float]:
         """The linear predictors of one record `x`, one for each output."""
         reader = self.reader()
         if (scores := reader.scores_of(x)) is not None:

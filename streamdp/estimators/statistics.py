@@ -24,6 +24,7 @@ import scipy
 
 from streamdp.data.encoder import column_of
 from streamdp.data.floats import floats
+from streamdp.data.records import RawRecord
 from streamdp.data.schema import Schema
 from streamdp.data.times import YEAR_10000, ZONE, Calendar, present
 from streamdp.data.transforms import CURVES
@@ -57,7 +58,7 @@ from streamdp.learners.ranks import Ranks
 from streamdp.learners.series import KEPT, Series, furthest
 from streamdp.learners.sums import BatchSum, Mixed, Pan, Sums
 from streamdp.ledger.periods import in_units, whole_seconds
-from streamdp.privacy.entropy import entropy, fresh_words
+from streamdp.privacy.entropy import AnyRng, entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
 from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
 from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, Ordered, as_lists, frequencies, limits_of, means
@@ -401,11 +402,11 @@ class Statistics(Estimator):
     def _words(self) -> Any:
         return entropy(self.seed) if self.trust == "shuffler" else fresh_words(self.seed)
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: AnyRng) -> Learner:
         make = partial(self._make_window, problem, budget, rng)
         return make() if self._calendar is None else Series(problem, budget, rng, make, self._calendar)
 
-    def _make_window(self, problem: LinearProblem, budget: Budget, rng: Any) -> Sums | Drawn:
+    def _make_window(self, problem: LinearProblem, budget: Budget, rng: AnyRng) -> Sums | Drawn:
         whole = math.fsum(one.share for one in self.declared)
         if self.trust == "nobody":
             return Drawn(problem, budget, rng, partial(self._parts, whole))
@@ -438,7 +439,7 @@ class Statistics(Estimator):
 
     def learn_one(
         self,
-        x: Mapping[Any, object],
+        x: RawRecord,
         y: object = None,
         *,
         budget: Budget | str | None = None,

@@ -13,6 +13,7 @@ import scipy
 from river import base as river_base
 
 from streamdp.data.floats import floats, number
+from streamdp.data.records import RawRecord
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.estimator import AnyLearner, Estimator
 from streamdp.estimators.frames import as_frame, frame_like, names_of, series_like
@@ -85,7 +86,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
     def model_dict(self) -> dict[str, Any]:
         return super().model_dict() | {"link": self.link}
 
-    def predict_one(self, x: Mapping[Any, object], **kwargs: object) -> float:
+    def predict_one(self, x: RawRecord, **kwargs: object) -> float:
         """Return the prediction for one record, as River expects also with nothing learned; 0 without known features.
 
         With a log target it is the exponential of the prediction of the log, which is a median, and not a mean.
@@ -193,7 +194,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
     def _check_targets(self, y: np.ndarray) -> None:
         check_classes(y, len(self.labels))
 
-    def predict_one(self, x: Mapping[Any, object], **kwargs: object) -> Any:
+    def predict_one(self, x: RawRecord, **kwargs: object) -> Any:
         """Return the most probable declared class.
 
         Parameters
@@ -209,7 +210,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         scores = (None if predictor is None else predictor.scores_of(x)) or prediction.of_record(x)
         return self.labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
 
-    def predict_proba_one(self, x: Mapping[Any, object], **kwargs: object) -> dict[Any, float]:
+    def predict_proba_one(self, x: RawRecord, **kwargs: object) -> dict[Any, float]:
         """Return the probability of each declared class; see `moderation` for LDP learners of two classes.
 
         Parameters

@@ -18,6 +18,7 @@ from streamdp.learners.keyed import Keyed, KeyedSum
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
 from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Pan, Sums, laplace_deviations
+from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
@@ -69,10 +70,10 @@ class HeldPure(BatchSum):
     def total(self) -> np.ndarray:
         return self._sum
 
-    def open(self, rng: Any, batch: int) -> None:
+    def open(self, rng: AnyRng, batch: int) -> None:
         """See `BatchSum.open`."""
 
-    def add(self, X: np.ndarray, rng: Any) -> None:
+    def add(self, X: np.ndarray, rng: AnyRng) -> None:
         rows = self._rows + len(X)
         if rows > self._places.shape[1]:
             longer = np.zeros((len(self._ranks), 2 * rows), dtype=np.int64)
@@ -139,10 +140,10 @@ class PanPure(BatchSum):
         self._sum += noise
         noise[:] = 0
 
-    def add(self, X: np.ndarray, rng: Any) -> None:
+    def add(self, X: np.ndarray, rng: AnyRng) -> None:
         self.sums.add(X, self._sum)
 
-    def close(self, rng: object, rows: int) -> np.ndarray:
+    def close(self, rng: AnyRng, rows: int) -> np.ndarray:
         self.open(rng, rows)
         found: np.ndarray = self._sum / self._cells
         return found
@@ -172,7 +173,7 @@ class HeldSums(Sums):
     default_budget: ClassVar[Budget] = PureDP(1.0)
 
     def __init__(
-        self, problem: LinearProblem, budget: Budget, rng: Any, blocks: Sequence[tuple[Any, float]], size: int | None
+        self, problem: LinearProblem, budget: Budget, rng: AnyRng, blocks: Sequence[tuple[Any, float]], size: int | None
     ) -> None:
         pure = isinstance(budget, PureDP) or any(isinstance(block, Keyed) for block, _ in blocks)
         kind: Any = HeldPure if pure else Held

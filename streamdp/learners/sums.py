@@ -30,6 +30,7 @@ from streamdp.learners.keyed import Keyed, KeyedSum, Texts, added
 from streamdp.learners.learner import ONE_BREAK_IN, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.record_kernel import RecordKernel
+from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
@@ -78,13 +79,13 @@ class BatchSum(Protocol):
     def total(self) -> np.ndarray:
         """What the open batch adds up to, as whole numbers: an array that changes in place. `Mixed` has one more."""
 
-    def open(self, rng: Any, batch: int) -> None:
+    def open(self, rng: AnyRng, batch: int) -> None:
         """Begin a batch of so many rows, with words of `rng`."""
 
-    def add(self, X: np.ndarray, rng: Any) -> None:
+    def add(self, X: np.ndarray, rng: AnyRng) -> None:
         """Add rows X (n, p), with words of `rng`."""
 
-    def close(self, rng: object, rows: int) -> np.ndarray:
+    def close(self, rng: AnyRng, rows: int) -> np.ndarray:
         """The noisy sum of the batch, which has so many rows, as a new array, with words of `rng`."""
 
     def wipe(self) -> None:
@@ -118,7 +119,7 @@ class Pan(BatchSum):
     def open(self, rng: Any, batch: int) -> None:
         self.sum.add_noise(rng)
 
-    def add(self, X: np.ndarray, rng: Any) -> None:
+    def add(self, X: np.ndarray, rng: AnyRng) -> None:
         self.sums.add(X, self.sum.total)
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
@@ -138,7 +139,7 @@ class Held(Pan):
         super().__init__(budget, blocks)
         self.variance = self.sum.variance
 
-    def open(self, rng: Any, batch: int) -> None:
+    def open(self, rng: AnyRng, batch: int) -> None:
         """See `BatchSum.open`."""
 
 
@@ -169,7 +170,7 @@ class Mixed(BatchSum):
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_ones": np.zeros_like(self._ones)}
 
-    def open(self, rng: Any, batch: int) -> None:
+    def open(self, rng: AnyRng, batch: int) -> None:
         self._begin(batch)
 
     def add(self, X: np.ndarray, rng: Any) -> None:
@@ -207,7 +208,7 @@ class Sums(Learner):
         self,
         problem: LinearProblem,
         budget: Budget,
-        rng: Any,
+        rng: AnyRng,
         blocks: Sequence[tuple[Block, float]],
         kind: type[BatchSum],
         batch_size: int | None,

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from streamdp.data.records import Source
+from streamdp.data.records import RawRecord, Source
 from streamdp.errors import ConfigError, NotAvailableError, SourceError
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import SimulatedPeople, write_file
@@ -56,7 +55,7 @@ class CohortDevice:
         self._last, self._noted = last, True
         self._place = None if last is None else read_key(last[0], agreement.digest)
 
-    def answer(self, announcement: bytes, x: Mapping[Any, object], y: object) -> Message:
+    def answer(self, announcement: bytes, x: RawRecord, y: object) -> Message:
         """The message that answers an announcement of a round: its key and its value.
 
         The last round again has the same bytes. The record has features x by name and a target y, a number or a label.

@@ -9,14 +9,14 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamdp.data.records import Source
+from streamdp.data.records import RawRecord, Source
 from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
@@ -52,7 +52,7 @@ class ShuffleDevice:
         self._lock = threading.Lock()
         self.answered = answered
 
-    def answer(self, announcement: bytes, x: Mapping[Any, object], y: object) -> tuple[bytes, bytes]:
+    def answer(self, announcement: bytes, x: RawRecord, y: object) -> tuple[bytes, bytes]:
         """The message to send to the shuffler: its key and its value. A record answers once.
 
         It answers the learner's `announcement` of a batch for the features `x` by name and the target `y`, a number or

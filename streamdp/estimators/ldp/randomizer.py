@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.data.records import RawRecord
 from streamdp.errors import ConfigError
 from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
@@ -83,7 +84,7 @@ class Randomizer:
         kind: object = mechanism_for(self.mechanism, budget)
         return calibrated(kind, budget, self.loss.bound, self.loss.sensitivity)
 
-    def __call__(self, x: Mapping[Any, object], y: object, *, budget: Budget | str | None = None) -> Report | Answer:
+    def __call__(self, x: RawRecord, y: object, *, budget: Budget | str | None = None) -> Report | Answer:
         """Randomise one record.
 
         `x`: features by name, and `y`: the target, a number or a label, both as for `learn_one`. `budget`: what the

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
+from streamdp.data.records import RawRecord
 from streamdp.errors import ConfigError
 from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
@@ -83,7 +84,7 @@ class ShuffleRandomizer:
     def _theta_of(self, point: np.ndarray) -> np.ndarray:
         return point if self.curvature is None else point[: self.curvature.parameters]
 
-    def record(self, x: Mapping[Any, object], y: object) -> tuple[np.ndarray, np.ndarray]:
+    def record(self, x: RawRecord, y: object) -> tuple[np.ndarray, np.ndarray]:
         """Return one record x, y, of `messages`, as the arrays (1, p) and (1,) of `messages_of`. Nothing is spent.
 
         Raises `SchemaError` if a value is not a finite number or y is no class.
@@ -101,7 +102,7 @@ class ShuffleRandomizer:
         theta = self._theta_of(self.point)
         self.loss.check_targets(y, max(2, len(theta) // (len(self.names) + bool(self.intercept))))
 
-    def messages(self, x: Mapping[Any, object], y: object) -> np.ndarray:
+    def messages(self, x: RawRecord, y: object) -> np.ndarray:
         """Return the packed bits (d, w) of one record, with the errors of `record`.
 
         `x`: features by name, and `y`: the target, a number or a label, both as for `learn_one`.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
+from streamdp.data.records import RawRecord
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
@@ -139,7 +140,7 @@ class UserRandomizer:
         spec[k.INTERCEPT], spec[k.ENVELOPE] = bool(self.intercept), self.envelope
         return spec
 
-    def __call__(self, records: Sequence[tuple[Mapping[Any, object], object]]) -> UserReport:
+    def __call__(self, records: Sequence[tuple[RawRecord, object]]) -> UserReport:
         """Make one report on all of a user's records, pairs (x, y) as for `learn_one`.
 
         Raises `SchemaError` for another number of records, and if a value is not a finite number or y is no class.
