@@ -245,7 +245,7 @@ def _most(seen: dict[str, int]) -> str:
     return ", ".join(f"{shown(name)} {count:,}" for name, count in most[:_SHOWN]) + more
 
 
-def _expectation(plan: dict[str, Any] | None) -> str:
+def _expectation(plan: dict[str, object] | None) -> str:
     if plan is None:
         return _NO_PLAN
     sentence = str(plan["sentence"])

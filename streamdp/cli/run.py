@@ -257,7 +257,7 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
     )
 
 
-def _resume(path: Any, stdin: str | None) -> Any:
+def _resume(path: object, stdin: str | None) -> Any:
     """How to return to the last position. Standard input cannot be sought, and only the user knows its content."""
     from streamdp.runtime.runner import seek
 

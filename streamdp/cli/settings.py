@@ -90,12 +90,12 @@ def file_like(
         raise ConfigError(f"--set source.{first_problem(error)[1]}") from None
 
 
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
+def _given(settings: dict[str, object]) -> dict[str, Any]:
     nested = {key: _given(value) if isinstance(value, dict) else value for key, value in settings.items()}
     return {key: value for key, value in nested.items() if value not in (None, {})}
 
 
-def _assign(settings: dict[str, Any], assignment: str) -> tuple[list[str], Any]:
+def _assign(settings: dict[str, object], assignment: str) -> tuple[list[str], object]:
     """Add the setting of one `--set`, and return its keys and its value. A setting cannot be given twice."""
     from streamdp.config.file import WRITTEN
     from streamdp.config.job import assign
@@ -113,7 +113,7 @@ def _assign(settings: dict[str, Any], assignment: str) -> tuple[list[str], Any]:
     return keys, value
 
 
-def parse_features(texts: Sequence[str]) -> dict[str, Any]:
+def parse_features(texts: Sequence[str]) -> dict[str, object]:
     """Parse `texts` of `--feature`, like `COLUMN=LOW:HIGH` or `COLUMN=A|B|C`. Returns the setting `schema.features`."""
     features: dict[str, object] = {}
     for text in texts:

@@ -145,11 +145,11 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
     agreed = agreement(config)
     holdout = None if config.holdout is None else Holdout(config)
 
-    def measured(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+    def measured(snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         if measures is not None:
             _tell("measured", learned=snapshot.counts.learned, holdout=measures)
 
-    def same(stored: str, learned: int, *, losses: int, cap: Any) -> Terms:
+    def same(stored: str, learned: int, *, losses: int, cap: object) -> Terms:
         """The terms of a job that goes on; with another budget, the devices and the shuffler agreed on another job."""
         changed = bool(learned) and stored != config.text()
         return Terms(agreed.digest if changed else config.fingerprint(), config.text())
@@ -235,5 +235,5 @@ def _patiently(source: ShuffleSourceConfig, attempt: Callable[[Stopping], None])
     return "stopped" if stopped else "done"
 
 
-def _tell(event: str, **numbers: Any) -> None:
+def _tell(event: str, **numbers: object) -> None:
     print(json.dumps({"event": event} | numbers), flush=True)

@@ -26,7 +26,7 @@ class ReportNotes:
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else os.path.realpath(check_path("notes", path))  # one lock
         self._lock = None if self._path is None else FileLock(self._path)
-        self._held: dict[str, dict[str, Any]] = {"agreements": {}, "reports": {}}
+        self._held: dict[str, dict[str, object]] = {"agreements": {}, "reports": {}}
         try:
             self._read()
         except BaseException:
@@ -54,7 +54,7 @@ class ReportNotes:
         """Return the note of this `key` in a `table`, "agreements" or "reports", or None."""
         return self._held[table].get(key)
 
-    def set(self, table: str, key: str, value: Any) -> None:
+    def set(self, table: str, key: str, value: object) -> None:
         """Write a JSON `value` durably as the note of a `key` in a `table`, or raise `SourceError`."""
         tables = self._held | {table: self._held[table] | {key: value}}
         if self._path is not None:

@@ -363,7 +363,7 @@ class StoredDefinition(Definition):
 
     promises: tuple[Promise, ...] = ()  # the promises before the present one, oldest first, also of former models
     losses: int | None = None  # how often a loss of commits was accepted; None: never
-    written: dict[str, Any] | None = None  # how the source writes its records, for `predict`
+    written: dict[str, object] | None = None  # how the source writes its records, for `predict`
 
     def text(self) -> str:
         if not (self.promises or self.losses or self.written):

@@ -69,7 +69,7 @@ def tab(value: object) -> Any:
     return "\t" if value == r"\t" else value
 
 
-def _names(value: object) -> Any:
+def _names(value: object) -> object:
     """Check both forms of a path here, for one error and not two."""
     listed = value if isinstance(value, list) else [value]
     if not listed or not all(isinstance(name, str) and name for name in listed):
@@ -127,7 +127,7 @@ class FileSourceConfig(ReadConfig):
         return self.model_copy(update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False})
 
     @property
-    def written(self) -> dict[str, Any] | None:
+    def written(self) -> dict[str, object] | None:
         """The settings that say how the text is written; None if it is CSV as usual."""
         return self.model_dump(include={"type", *WRITTEN}, exclude_defaults=True) or None
 

@@ -82,7 +82,7 @@ _NEED_OF_CALLS = (
 )
 
 
-def _any_record(job: dict[str, Any]) -> bool:
+def _any_record(job: dict[str, object]) -> bool:
     """Whether the state may be committed after any record: not if it is a sum of batches."""
     model = job.get("model")
     if not isinstance(model, dict) or model.get("estimator") not in ESTIMATORS:
@@ -92,7 +92,7 @@ def _any_record(job: dict[str, Any]) -> bool:
     return trust_of(model["estimator"]) == "nobody"
 
 
-SOURCES: dict[str, Any] = {
+SOURCES: dict[str, object] = {
     **dict.fromkeys(get_args(FileType), FileSourceConfig),
     "kafka": KafkaSourceConfig,
     "kafka reports": ReportsSourceConfig,
@@ -136,7 +136,7 @@ class JobConfig(Definition):
 
     @model_validator(mode="before")
     @classmethod
-    def _completed(cls, value: object) -> Any:
+    def _completed(cls, value: object) -> object:
         """What follows from the source: the estimator, and for requests, which wait for their commit, its interval."""
         if isinstance(value, Mapping):
             value = completed(value)
@@ -259,7 +259,7 @@ class JobConfig(Definition):
         store.replaced_note = note
         return store
 
-    def form_of_source(self) -> dict[str, Any] | None:
+    def form_of_source(self) -> dict[str, object] | None:
         """See `Definition.form_of_source`."""
         return self.source.written if isinstance(self.source, FileSourceConfig) else None
 
@@ -287,7 +287,7 @@ class JobConfig(Definition):
     def located(self, folder: Path) -> JobConfig:
         """Return a copy with absolute paths: relative ones start from `folder`."""
 
-        def at(path: object) -> Any:
+        def at(path: object) -> object:
             if isinstance(path, list):
                 return [at(each) for each in path]
             if isinstance(path, dict):

@@ -114,7 +114,7 @@ class ModelConfig(Settings):
 
     @field_validator("loss")
     @classmethod
-    def _known(cls, value: Any) -> Any:
+    def _known(cls, value: Any) -> object:
         if value is not None:
             build_loss(value)
         return value
@@ -153,7 +153,7 @@ class ValidationConfig(Settings):
         plan_of(self.model_dump())
         return self
 
-    def given(self, scale: float, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    def given(self, scale: float, bounds: tuple[float, float] | None) -> dict[str, object]:
         """What estimators take as `validation`, for a target of this `scale`.
 
         `bounds` are those of a target that an estimator without bounds learns. None: it needs none.

@@ -128,7 +128,7 @@ def _of_url(value: object) -> object:
     return {"type": "postgresql", "url": parts._replace(query="&".join(kept)).geturl(), "table": table[-1]}
 
 
-def _listed(value: object) -> Any:
+def _listed(value: object) -> object:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 

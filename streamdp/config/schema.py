@@ -128,7 +128,7 @@ class FeatureConfig(DescribedConfig):
     missing: Literal["drop", "zero", "typical", "category"] | None = None
     other: bool | None = None
 
-    def plain(self) -> Any:
+    def plain(self) -> object:
         """What is declared of the values: bounds or a list of categories if that is all, otherwise a mapping."""
         given = self.model_dump(exclude_none=True)
         alone = given.keys() in ({"bounds"}, {"categories"}) and not isinstance(self.bounds, str)

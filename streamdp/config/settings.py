@@ -97,7 +97,7 @@ class ReadConfig(BadRecordsConfig):
         raise NotImplementedError
 
 
-def type_of(value: Any, usual: Any = None) -> object:
+def type_of(value: Any, usual: object = None) -> object:
     """The `type` that settings name, with the `content` behind it if they name one; or the `usual` one."""
     keys, mapped = ("type", "content"), isinstance(value, Mapping)
     kind, content = (value.get(key) if mapped else getattr(value, key, None) for key in keys)
@@ -110,7 +110,7 @@ def by_type(kinds: Mapping[str, Any], usual: str) -> object:
     A text is of the type "file".
     """
 
-    def tag(value: Any) -> str | None:
+    def tag(value: object) -> str | None:
         found = kinds.get("file" if isinstance(value, str) else str(type_of(value, usual)))
         return None if found is None else str(found.__name__)
 

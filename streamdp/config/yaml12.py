@@ -20,7 +20,7 @@ from streamdp.errors import ConfigError
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, object] = {}  # noqa: RUF012 - PyYAML's class-level registry, refilled below
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -63,7 +63,7 @@ def _load(text: str, name: str) -> tuple[yaml.Node | None, Any]:
         raise ConfigError(f"{name}: not YAML text") from None
 
 
-def read_value(text: str, name: str) -> Any:
+def read_value(text: str, name: str) -> object:
     """Read one value from YAML `text`, or raise `ConfigError`; `name` begins error messages."""
     hint = "put quotes around special characters"
     try:

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -69,7 +68,7 @@ class _Others:
     """The undeclared texts of a column: how many records have each, and which people, of whom some are enough."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, tuple[int, set[Any]]] = {}
+        self._counts: dict[str, tuple[int, set[object]]] = {}
 
     def add(self, texts: pl.Series, people: pl.Series) -> None:
         """Count the texts of a block, each with whose it is."""

@@ -150,7 +150,7 @@ class Batch:
     budgets: np.ndarray | None = None
     dead: list[DeadLetter] = field(default_factory=list)
     timestamps: np.ndarray | None = None
-    reports: Sequence[Any] | None = None
+    reports: Sequence[object] | None = None
     on_learned: Callable[[np.ndarray | None], None] | None = None
     times: np.ndarray | None = None
 

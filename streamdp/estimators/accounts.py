@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from streamdp.errors import ConfigError
 from streamdp.estimators.estimator import Estimator
@@ -33,7 +32,7 @@ class Account:
         The model.
     """
 
-    model: Any
+    model: object
 
     @property
     def estimators(self) -> tuple[Estimator, ...]:

@@ -109,7 +109,7 @@ class Estimator(river_base.Estimator, Parameters):
     predicts_classes: ClassVar[bool] = False
     """Whether targets are classes, and not numbers."""
     validation: Mapping[str, object] | None = None
-    target: tuple[float, float] | Mapping[str, Any] | None = None
+    target: tuple[float, float] | Mapping[str, object] | None = None
     held_out: HeldOutStatistics | None = None
     """What records say about the model's error; None without `validation`."""
     estimated: Any = None
@@ -921,7 +921,7 @@ class Estimator(river_base.Estimator, Parameters):
             return {}
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
-    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
+    def _named(self, theta: np.ndarray, names: list[object]) -> dict[Any, object]:
         if self.learner.problem.loss.least_scale is not None:
             names = [*names, "(error spread)"]
         return dict(zip(names, theta.tolist(), strict=True))

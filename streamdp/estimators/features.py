@@ -76,7 +76,7 @@ class Features:
         out[:-1] = [_finite(name, x.get(name, 0.0)) for name in self.names]
         out[-1] = y
 
-    def constants(self) -> list[Any]:
+    def constants(self) -> list[object]:
         """The declared constants of the columns, beside their names. They are the same on every machine."""
         return []
 
@@ -143,7 +143,11 @@ class SchemaFeatures(Features):
     """
 
     def __init__(
-        self, declared: Mapping[Any, Any], owner: str, classes: Mapping[Any, float] | None = None, coded: bool = False
+        self,
+        declared: Mapping[Any, object],
+        owner: str,
+        classes: Mapping[Any, float] | None = None,
+        coded: bool = False,
     ) -> None:
         from streamdp.data.schema import Schema
 
@@ -194,7 +198,7 @@ class SchemaFeatures(Features):
             out[:-1] = self._schema.encode_raw(x)
         out[-1] = y
 
-    def constants(self) -> list[Any]:
+    def constants(self) -> list[object]:
         return [f"{piece.kind} {list(piece.at)}" for piece in self._schema.pieces]
 
     def frame(self, X: object) -> np.ndarray:
@@ -268,7 +272,7 @@ def _listed(column: Any) -> list[Any]:
     return values
 
 
-def _numbers(column: Any) -> Any:
+def _numbers(column: object) -> object:
     """Numbers, or their text, as they are; truth values and decimals as floats; null for None and pandas' NA."""
     found = _series(column)
     if found.dtype in (pl.Float64, pl.Int64, pl.UInt64, pl.Null, pl.String):
@@ -276,7 +280,7 @@ def _numbers(column: Any) -> Any:
     return pl.Series([None if _is_missing(value) else float(value) for value in _listed(column)], dtype=pl.Float64)
 
 
-def _texts(column: object) -> Any:
+def _texts(column: object) -> object:
     """Values as the text that a CSV file would have; null for None, NaN and other missing values."""
     from streamdp.data.columns import text_of
 
