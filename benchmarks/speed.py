@@ -17,6 +17,7 @@ import math
 import os
 import platform
 import pstats
+import resource
 import subprocess
 import sys
 import tempfile
@@ -647,13 +648,19 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))} | more
 
 
+def processor_time_of_children() -> float:
+    """Seconds of the processor that ended children of this process took, for themselves and in the kernel."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def python(code: str, **more: str) -> str:
     command = [sys.executable, "-c", code]
     return subprocess.run(command, env=environment(**more), check=True, capture_output=True, text=True).stdout
 
 
 def start(folder: Path) -> list[Row]:
-    """Seconds by the clock on the wall, of processes whose modules are compiled and in the page cache."""
+    """Seconds of processor time of processes whose modules are compiled and in the page cache; the least of ten."""
     data, store = folder / "thousand.csv", str(folder / "thousand.db")
     write_file(data, 1_000)
     bounds = [argument for name in FEATURES for argument in ("--feature", f"{name}=-1:1")]
@@ -674,12 +681,13 @@ def start(folder: Path) -> list[Row]:
         "River's import and first `learn_one`": (math.inf, lambda: python(RIVERS_FIRST)),
         "`import streamdp`": (0.3, lambda: python("import streamdp")),
         "import and first `learn_one`": (1.5, lambda: python(FIRST)),
+        "`streamdp --version`": (0.05, command("--version")),
         "`streamdp --help`": (0.3, command("--help")),
-        "`streamdp run` of 1,000 rows": (1.2, learn),
-        "`streamdp status`": (0.5, command("status", store)),
+        "`streamdp run` of 1,000 rows": (0.8, learn),
+        "`streamdp status`": (0.3, command("status", store)),
         "`streamdp weights`": (0.5, command("weights", store)),
     }
-    seconds = best_seconds({name: run for name, (_, run) in found.items()}, 7)
+    seconds = best_seconds({name: run for name, (_, run) in found.items()}, 10, processor_time_of_children)
     rows = []
     for name, (goal, _) in found.items():
         text, met = (f"{goal:g} s", seconds[name] <= goal) if goal < math.inf else ("", None)
@@ -698,7 +706,7 @@ def cpu() -> str:
 
 def machine() -> str:
     gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    names = ("streamdp", "numpy", "polars", "river", "SQLAlchemy", "cryptography")
+    names = ("streamdp", "numpy", "polars", "river", "cryptography")
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     return (
         f"Machine: {cpu()}, {gigabytes:.0f} GiB, {platform.system()} {platform.release()}; load "

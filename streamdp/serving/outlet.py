@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamdp.config.publish import SinkConfig
 from streamdp.database.durable import write_durably
 from streamdp.errors import SinkError, reason_of
 
 if TYPE_CHECKING:
     from connectors.sinks import Message
+    from streamdp.config.publish import SinkConfig
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 """After a failure the next attempt is made after so many seconds, then after twice as many each time, up to this."""

@@ -86,7 +86,7 @@ start()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("absent", [CLI_PACKAGES, *((name,) for name in CLI_PACKAGES)], ids=" ".join)
+@pytest.mark.parametrize("absent", [CLI_PACKAGES, *((name,) for name in (*CLI_PACKAGES, "sqlalchemy"))], ids=" ".join)
 def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install(
     absent: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -98,7 +98,7 @@ def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install
     said = [line.removesuffix(sentence) for line in answer.stdout.splitlines()]
     frames, classes = ["a table or a data frame"] * 3, ["streamdp.Runner", "streamdp.Worker"]
     alone = {"polars": frames, "tenacity": classes}
-    if absent == ("rich",):  # which shows a display on a terminal only
+    if absent in (("rich",), ("sqlalchemy",)):  # for a display on a terminal, and for a store on a server
         assert '"learned": 1' in answer.stdout
     else:
         assert said == (frames + classes if absent == CLI_PACKAGES else alone.get(absent[0], [])), answer.stderr
@@ -182,5 +182,6 @@ def test_reading_a_store_loads_no_readers(tmp_path: Path) -> None:
     )
     commands = "import sys; from streamdp.cli.main import run_command\nfor command in {}:\n"
     commands += f"    sys.argv = ['streamdp', command, {store!r}]\n    assert run_command() == 0\nprint()"
-    others = {"polars", "rich", "sqlalchemy", "dp_accounting", "streamdp.estimators.pan", "scipy.special"}
+    others = {"polars", "rich", "sqlalchemy", "asyncio", "dp_accounting", "scipy.special"}
+    others |= {"streamdp.estimators.pan", "streamdp.config.job", "streamdp.config.publish"}
     assert not loaded(commands.format("['status', 'statement', 'weights']")) & others
