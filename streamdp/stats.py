@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 from river import stats as river_stats
 
@@ -61,6 +61,17 @@ class _Single(river_stats.base.Univariate):
     trust: Trust = "process"
     ledger: Ledger | None = None
     seed: int | None = None
+
+    def __new__(cls, *given: object, **_: object) -> Self:
+        """Raises `ConfigError` for more than what stands in place, as `Mean(0, 1)` for `Mean((0, 1))`."""
+        places = [one.name for one in fields(cls) if one.init and not one.kw_only]
+        if len(given) > len(places):
+            example = {"bounds": "bounds=(0, 100)", "q": "q=0.5", "edges": "edges=[0, 10, 20]", "length": "length=8"}
+            shown = ", ".join(example.get(name, f"{name}=['a', 'b']") for name in places)
+            name, wanted = cls.__name__, " and ".join(places)
+            need = f"expected {wanted}, as {name}({shown}), and all else by its name; got {len(given)} values"
+            raise ConfigError(f"{name}: {need}")
+        return super().__new__(cls)
 
     def _begin(self, kind: str, declared: object, **more: object) -> None:
         given: dict[str, object] = {kind: _VALUE} | more | ({} if self.by is None else {"by": _GROUP})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AsJSON, naming, need_clients, shown, warn_if_weak
+from streamdp.cli.common import AsJSON, Settings, naming, need_clients, shown, warn_if_weak
 from streamdp.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ NOTE = "These counts are read from private records and are not private: they are
 def check(
     job: Annotated[str, typer.Argument(metavar="JOB.YAML", help="The job.")],
     as_json: AsJSON = False,
+    assignments: Settings = None,
 ) -> None:
     """Say what of a job's data fits, before anything is spent.
 
@@ -35,13 +37,15 @@ def check(
     Exit code 2: places are to be filled in, or a setting is wrong; 3: a run would
     stop, because no record fits, or more do not fit than source.max_bad_share.
     """
+    from streamdp.cli.settings import assigned
     from streamdp.config.checking import empty_places, stops
     from streamdp.config.job import load_config
 
-    if places := empty_places(job):
+    chosen = assigned(assignments or ())
+    if not chosen and (places := empty_places(job)):
         typer.echo(json.dumps({"problems": places}, indent=2) if as_json else "\n".join(places))
         raise typer.Exit(2)
-    config = load_config(job)
+    config = load_config(job, chosen)
     found = _inspected(config)
     problem, plan = stops(config, found), _planned(config, found)
     report = _report(config, found, plan, [] if problem is None else [problem])
@@ -86,6 +90,7 @@ def plan(
         int | None,
         typer.Option(min=1, help="The number of records, or people. Default: those of the job, or of its source."),
     ] = None,
+    assignments: Settings = None,
 ) -> None:
     """How many records a model needs to beat a constant.
 
@@ -99,11 +104,13 @@ def plan(
 
     if job is not None:
         if any(given is not None for given in (loss, d, budget, error)):
-            raise ConfigError("plan: a job says all but --records: give no other option with it")
-        _plan_of(job, records)
+            raise ConfigError("plan: a job says all: give --records and --set alone with it")
+        _plan_of(job, records, assignments or ())
         return
     if loss is None or d is None or budget is None:
         raise ConfigError("plan: expected a JOB.YAML, or --loss, --parameters and --budget")
+    if assignments:
+        raise ConfigError("plan: --set changes a JOB.YAML: give one with it")
     try:
         spend = parse_budget(budget)
     except BudgetError as problem:
@@ -123,12 +130,13 @@ def plan(
         raise ConfigError("expected either --error, to print the number of records, or --records, to print the error")
 
 
-def _plan_of(job: str, records: int | None) -> None:
+def _plan_of(job: str, records: int | None, assignments: Sequence[str]) -> None:
+    from streamdp.cli.settings import assigned
     from streamdp.config.checking import hopeless, readable
     from streamdp.config.job import load_config
     from streamdp.config.prospect import prospect, shuffled
 
-    config = load_config(job)
+    config = load_config(job, assigned(assignments))
     if (records := records or config.expected_records) is not None:
         plan = prospect(config, records) if config.has_model else None
     elif readable(config):

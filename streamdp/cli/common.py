@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,15 @@ TextSettings = Annotated[
         metavar="KEY=VALUE",
         help="How the text is written, as in a job: source.delimiter=';', source.encoding=latin-1, source.decimal=',',"
         " source.thousands, source.units, source.comment or source.skip_lines; once for each.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting of a job, such as model.eta=0.1 or source.delimiter=';'; once for each. It replaces that"
+        " of a JOB.YAML. The value is read as YAML.",
     ),
 ]
 AcceptBudget = Annotated[
@@ -136,7 +146,10 @@ def writing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {(error.strerror or type(error).__name__).lower()}") from None
+        why = (error.strerror or type(error).__name__).lower()
+        if isinstance(error, FileNotFoundError):
+            why = f"there is no folder {os.path.dirname(path)}"
+        raise ConfigError(f"cannot write {path}: {why}") from None
 
 
 @contextmanager

@@ -60,14 +60,7 @@ def init(
     from streamdp.config.file import file_type
     from streamdp.database.durable import write_durably
 
-    if (data is None) == (topic is None):
-        raise ConfigError("Missing argument: expected a data file, or --topic, and not both")
-    if data in ("", "-"):
-        raise ConfigError(f"{data!r}: expected a data file")
-    if data is not None and data.endswith((".yaml", ".yml")):
-        raise ConfigError(f"{data} is a job, expected data; `streamdp check {data}` says what the job lacks")
-    if output != "-" and os.path.lexists(output):
-        raise ConfigError(f"{output} exists already; choose another file with -o")
+    _check_arguments(data, topic, output, delimiter)
     source: str = "kafka" if data is None else file_type(data)
     chosen = _trust(source) if trust is None else _answer(trust)
     if items_per_user is not None and chosen != "window":
@@ -86,6 +79,28 @@ def init(
     with writing(output):
         write_durably(output, text, mode=0o644, replace=False)
     say(f"wrote {output}; fill in the empty places, then: streamdp check {output}")
+
+
+def _check_arguments(data: str | None, topic: str | None, output: str, delimiter: str | None) -> None:
+    from streamdp.cli.settings import check_there
+    from streamdp.config.file import tab
+    from streamdp.config.job import check_no_store
+
+    if data is None and topic is None:
+        raise ConfigError("Missing argument: expected a data file, or --topic")
+    if data is not None and topic is not None:
+        raise ConfigError("expected a data file or --topic, got both")
+    if data in ("", "-"):
+        raise ConfigError(f"{data!r}: expected a data file")
+    if data is not None and data.endswith((".yaml", ".yml")):
+        raise ConfigError(f"{data} is a job, expected data; `streamdp check {data}` says what the job lacks")
+    if data is not None:
+        check_there(data)
+        check_no_store(data, "give a file of data")
+    if delimiter is not None and (len(tab(delimiter)) != 1 or not delimiter.isascii()):
+        raise ConfigError(f"--delimiter: expected one ASCII character, got {delimiter!r}")
+    if output != "-" and os.path.lexists(output):
+        raise ConfigError(f"{output} exists already; choose another file with -o")
 
 
 def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Callable[..., str]:

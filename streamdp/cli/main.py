@@ -73,12 +73,19 @@ def run_command() -> int:
         return _unexpected(error)
 
 
-def _meant(text: str) -> str:
-    """What may be meant by a usage error, from names that other programs have."""
+def _meant(error: Exception, text: str) -> str:
+    """What may be meant by a usage error, from names that other programs have, or from those of commands."""
     name = "" if (found := re.search(r"No such (?:command '|option: --)(\w+)", text)) is None else found[1]
+    if name in ("validate", "verify", "lint"):
+        return "Use streamdp check."
     if name in ("train", "fit", "learn", "partial_fit"):
         return "Use streamdp run."
-    return f"Use --budget {BUDGETS[name]}." if name in BUDGETS else "Try --help."
+    if name in BUDGETS:
+        return f"Use --budget {BUDGETS[name]}."
+    known = sorted(getattr(getattr(getattr(error, "ctx", None), "command", None), "commands", ()))
+    if known and "No such command" in text and "Did you mean" not in text:
+        return f"Expected one of {', '.join(known)}."
+    return "Try --help."
 
 
 def _unexpected(error: Exception) -> int:
@@ -88,7 +95,7 @@ def _unexpected(error: Exception) -> int:
         if "\n" in text:  # the help, for a command that needs more
             typer.echo(text, err=True)
             return 2
-        return _fail(f"{text.rstrip('.')}. {_meant(text)}", 2)
+        return _fail(f"{text if text.endswith('?') else text.rstrip('.') + '.'} {_meant(error, text)}", 2)
     if os.environ.get("STREAMDP_TRACEBACK"):
         raise error
     if isinstance(error, OSError) and error.filename is None and error.strerror:  # errors of files have a name

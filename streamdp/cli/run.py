@@ -13,6 +13,7 @@ from streamdp.cli.common import (
     AcceptLoss,
     IdleSeconds,
     NewModel,
+    Settings,
     Trace,
     need_stdin,
     say,
@@ -67,15 +68,7 @@ def run(
             " https://HOST/PATH."
         ),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of a job, such as model.eta=0.1 or source.delimiter=';'; once for each. It replaces that"
-            " of a JOB.YAML. The value is read as YAML.",
-        ),
-    ] = None,
+    assignments: Settings = None,
     accept_budget: AcceptBudget = False,
     accept_loss: AcceptLoss = False,
     new_model: NewModel = False,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from streamdp.config.file import FileSourceConfig, FileType
@@ -32,8 +33,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
                 f"{what} holds the whole job: with it, only --set KEY=VALUE and options that say how to run it can be"
                 " given"
             )
-        chosen: dict[str, object] = {}
-        return load_config(what, [_assign(chosen, assignment) for assignment in assignments])
+        return load_config(what, assigned(assignments))
     if not what:
         raise ConfigError(f"{what!r}: expected a .yaml job, a data file or folder, or - for standard input")
     check_no_store(what)
@@ -42,6 +42,7 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
         _assign(settings, assignment)
     schema = settings.get("schema", {})
     if isinstance(schema, dict) and not {"target", "features"} <= schema.keys():
+        check_there(what)
         raise ConfigError(
             f"{what} is data and no job: `streamdp init {what}` writes a job.yaml for it, with places to fill in; or"
             " give --target and --feature here"
@@ -49,6 +50,12 @@ def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) 
     settings["source"].setdefault("type", file_type(what))
     settings.setdefault("job", "stdin" if what == "-" else stem(what))
     return make_config(settings)
+
+
+def check_there(path: str) -> None:
+    """Raise `SourceError` if there is no file or folder of data at `path`."""
+    if path != "-" and "://" not in path and not os.path.exists(path):
+        raise SourceError(f"cannot open {path}: no such file or directory")
 
 
 _PIPED: dict[str, FileType] = {"jsonl": "jsonl"}
@@ -70,11 +77,15 @@ def file_like(
     from pydantic import ValidationError
 
     from streamdp.config.file import WRITTEN, FileSourceConfig, file_type
+    from streamdp.config.job import check_no_store
     from streamdp.config.problems import first_problem
 
     chosen: dict[str, Any] = {}
     for assignment in assignments:
         _assign(chosen, assignment)
+    if path.endswith((".yaml", ".yml")):
+        raise ConfigError(f"{path} is a job, expected data")
+    check_no_store(path, "give a file of data")
     given = chosen.pop("source", {})
     if chosen or not given.keys() <= WRITTEN:
         raise ConfigError(
@@ -88,6 +99,12 @@ def file_like(
         return FileSourceConfig(**before | given | {"path": path, "type": kind})
     except ValidationError as error:
         raise ConfigError(f"--set source.{first_problem(error)[1]}") from None
+
+
+def assigned(assignments: Sequence[str]) -> list[tuple[list[str], Any]]:
+    """The keys and the value of each `--set`. Raises `ConfigError` for one that is none, or is given twice."""
+    chosen: dict[str, object] = {}
+    return [_assign(chosen, assignment) for assignment in assignments]
 
 
 def _given(settings: dict[str, object]) -> dict[str, Any]:

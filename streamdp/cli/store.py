@@ -235,8 +235,6 @@ def predict(
     if data == "-":
         need_stdin()
     model = committed(*store_of(store, job))
-    for doubt in model.doubts:
-        warn(doubt)
     source = file_like(data, model.definition.written, assignments or ())
     found = predict_file(model, source, sys.stdout.buffer, column)
     if bad := found.unfit.total():
@@ -244,6 +242,8 @@ def predict(
         if bad == found.rows:
             raise SchemaError("; ".join([said, *fixes(found.unfit)]))
         say(said)
+    for doubt in model.doubts:  # last, so that an error stands alone
+        warn(doubt)
 
 
 @app.command(epilog="Example: streamdp export late.db --to sql --table flights > late.sql")
@@ -265,6 +265,8 @@ def export(
     from streamdp.serving.export import exported_model, written
     from streamdp.serving.publish import committed
 
+    if not table.strip():
+        raise ConfigError("--table: expected the name of a table")
     model = streamdp.load(what) if _is_saved(what) else committed(*store_of(what, job))
     found = written(exported_model(model), to, table)
     if isinstance(found, dict):

@@ -144,7 +144,8 @@ def few_workers(job: JobConfig, plan: Prospect | None) -> list[str]:
         return []
     if (most := max(1, plan.records // plan.likely_from)) >= _MANY:
         return []
-    return [f"{_OWN}: {plan.records:,} records are enough for {most} worker{'s' * (most > 1)}, for all partitions"]
+    enough = f"{most} worker{'s' * (most > 1)}, for all partitions"
+    return [f"{_OWN}: {plan.records:,} {plan.counted} are enough for {enough}"]
 
 
 def apart(job: JobConfig, models: int, records: int) -> list[str]:

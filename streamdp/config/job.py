@@ -218,6 +218,8 @@ class JobConfig(Definition):
         if self.key_is_subject and subject is not None and subject.type == "integer":
             need = "a subject of type integer needs source.subject_from: value, because keys are text"
             yield "schema", need
+        if re.match("(sqlite|postgres|postgresql):(?!//)", self.store_path):  # else it is the name of a file
+            yield "store", "expected a file, sqlite:///PATH or postgresql://HOST/DATABASE, got a URL without //"
         names_store = isinstance(source, ShuffleSourceConfig) and source.shuffler_store is None
         if (self.store is None or names_store) and re.search(r"[/\\\0]", self.job):
             yield "job", "expected a name without / and \\, because files are named after it; or set store"
@@ -310,15 +312,15 @@ class JobConfig(Definition):
         )
 
 
-def check_no_store(path: str) -> None:
-    """Raise `ConfigError` if a file, which should be a job or data, is an SQLite database."""
+def check_no_store(path: str, instead: str = "give the job that it is of, such as job.yaml") -> None:
+    """Raise `ConfigError`, which says what to do `instead`, if a file is an SQLite database, and no job or data."""
     head = b""
     with suppress(OSError):
         if Path(path).is_file():  # a pipe would be read
             with open(path, "rb") as file:
                 head = file.read(16)
     if head == b"SQLite format 3\0":
-        raise ConfigError(f"{path} is a store, which a run makes: give the job that it is of, such as job.yaml")
+        raise ConfigError(f"{path} is a store, which a run makes: {instead}")
 
 
 def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequence[str], object]] = ()) -> JobConfig:

@@ -63,7 +63,8 @@ def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tu
             message = f"expected a mapping of settings{_required(problem['ctx']['class_name'])}"
         case "literal_error" | "type" if choices := re.findall(r"'([^']*)'", problem["msg"]):
             given = str(type_of(problem["input"], problem["input"]))
-            message = f"expected one of {', '.join(choices)}{suggestion(given, choices)}"
+            shown = [choice if choice.isalnum() or len(choice) > 1 else repr(choice) for choice in choices]  # marks
+            message = f"expected one of {', '.join(shown)}{suggestion(given, choices)}"
         case "dict_type" if place[-1:] == ("features",):
             message = "expected bounds or categories by name, as {age: [18, 100], city: [Lyon, Paris]}"
         case kind:

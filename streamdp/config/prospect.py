@@ -64,13 +64,17 @@ class Prospect:
     )
 
     @property
+    def counted(self) -> str:
+        """What is counted: people, however many records each has, or records."""
+        return "people" if self.people else "records"
+
+    @property
     def sentence(self) -> str:
         """Whether the model is likely to beat the best constant, in words."""
-        who = "people" if self.people else "records"
-        verdict = _VERDICTS[self.beats_constant].format(self.likely_from, who)
+        verdict = _VERDICTS[self.beats_constant].format(self.likely_from, self.counted)
         verdict += "" if self.method is None else f" The method is {self.method}."
         if self.decides_from is not None:
-            verdict += _DECIDES.format(self.decides_from, who)
+            verdict += _DECIDES.format(self.decides_from, self.counted)
         if self.bounds_from is not None:
             verdict += _BOUNDS.format(self.bounds_from)
         return verdict + _ONE_WINDOW * self.one_window

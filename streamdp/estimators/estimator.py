@@ -542,7 +542,8 @@ class Estimator(river_base.Estimator, Parameters):
         with self.learner.rng.lock:
             X = self._encoded_rows(X)
             y = self._learned_targets(floats("y (for a classifier, the index of each class)", y))
-            if not self.n_seen and self._features is not None and self._features.schema is not None:
+            declared = self._features is not None and self._features.schema is not None
+            if declared and not self.n_seen and self.estimated is not self:  # statistics have codes, and check them
                 warn_if_raw(self, X)
             return self._learn_rows(X, y, budgets, subjects)
 

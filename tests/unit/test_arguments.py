@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -74,6 +75,20 @@ def test_a_budget_as_text_is_the_same_in_python_and_in_jobs(name: str) -> None:
     assert kind(budget="eps=2,delta=1e-9").record_budget == ApproxDP(2.0, 1e-9)
     with pytest.raises(BudgetError):
         kind(budget=PureDP(2.0))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: stats.Mean(0, 1), "Mean: expected bounds, as Mean(bounds=(0, 100)), and all else by its name"),  # type: ignore[call-arg, arg-type, misc]
+        (lambda: stats.Quantile(0.5, 0, 1), "expected q and bounds, as Quantile(q=0.5, bounds=(0, 100))"),  # type: ignore[call-arg, arg-type, misc]
+        (lambda: stats.Count("a", "b"), "expected categories, as Count(categories=['a', 'b'])"),  # type: ignore[call-arg, misc]
+    ],
+)
+def test_bounds_that_are_no_pair_are_named(make: Any, said: str) -> None:
+    """It was a bare `TypeError` about positional arguments."""
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        make()
 
 
 def test_texts_without_delta_stay_pure_where_none_is_needed() -> None:

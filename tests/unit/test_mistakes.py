@@ -73,7 +73,7 @@ EUROPE = "source: {path: people.csv, delimiter: ';', decimal: ','}"
 
 COMMANDS: dict[str, tuple[dict[str, Any], str, int, str]] = {
     # files by name, the command, its exit code, and a part of what it says
-    "run a mistyped file": ({}, "run poeple.csv", 2, "`streamdp init poeple.csv`"),
+    "run a mistyped file": ({}, "run poeple.csv", 3, "cannot open poeple.csv: no such file or directory"),
     "a city that was not declared": (
         {"job.yaml": changed("[Paris, Köln]", "[Paris, Rome]")},
         "run job.yaml",

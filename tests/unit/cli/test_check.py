@@ -171,6 +171,9 @@ def test_check_says_that_windows_learn_from_people_and_not_from_records(job: Pat
     said = " ".join(quick.output("check", "job.yaml").split())
     assert "1,800 of 1,800 records fit the schema (100.0 %). They are of about 2 people." in said
     assert "The model is unlikely to beat the best constant" in said
+    verdict = said[said.index("The model is") :]
+    assert "people on it is likely" in verdict
+    assert "records" not in verdict
     assert json.loads(quick.output("check", "job.yaml", "--json"))["people"] == 2
     assert quick("run", "job.yaml")[0] == 0
     assert "2 users are too few" in quick("run", "job.yaml")[2]
@@ -218,6 +221,11 @@ def test_a_model_that_is_no_better_than_a_constant_is_shown_nowhere_without_a_do
     code, out, err = quick("predict", "half.db")
     assert (code, out.splitlines()[0].startswith("age,prediction")) == (0, True)
     assert doubt in err
+    # an error stands alone: it was behind the doubts
+    assert quick.error(3, "predict", "half.db", "no.csv") == "streamdp: cannot open no.csv: no such file or directory\n"
+    assert quick.error(2, "predict", "half.db", "job.yaml") == "streamdp: job.yaml is a job, expected data\n"
+    assert "a file of data" in quick.error(2, "predict", "half.db", "half.db")
+    assert quick.error(2, "export", "half.db", "--to", "sql", "--table", " ").startswith("streamdp: --table: expected")
 
 
 def test_people_who_come_again_are_told_of_windows(job: Path, quick: Quick) -> None:

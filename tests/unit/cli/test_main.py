@@ -249,7 +249,7 @@ def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
         (
             ["export", "data.db", "--to", "json", "-o", "no/x.json"],
             2,
-            "cannot write no/x.json: no such file or directory",
+            "cannot write no/x.json: there is no folder no",
         ),
         (["export", "data.db", "--to", "mlflow", "-o", "data.csv/x"], 2, "cannot write data.csv/x: not a directory"),
         (["predict", "data.db", "--set", "source.delimiter=ab"], 2, "source.delimiter"),

@@ -9,7 +9,7 @@ import pytest
 
 from streamdp.cli.settings import job_config, parse_classes, parse_features
 from streamdp.config.job import JobConfig, load_config
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, SourceError
 
 
 def options() -> dict[str, Any]:
@@ -216,7 +216,11 @@ def test_mistakes_in_set_beside_a_file(file: str, assignments: list[str], messag
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_data_file_needs_a_target_and_features() -> None:
+def test_a_data_file_needs_a_target_and_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError, match=r"cannot open data\.csv: no such file or directory"):
+        job_config("data.csv", {}, [])
+    Path("data.csv").touch()
     for settings in ({}, {"schema": {"target": {"column": "y"}}}, {"schema": {"features": {"x": [0, 1]}}}):
         with pytest.raises(ConfigError, match=r"`streamdp init data\.csv` writes a job\.yaml for it"):
             job_config("data.csv", settings, ["model.eta=0.1"])

@@ -283,6 +283,15 @@ def test_a_job_has_days_of_a_declared_zone(folder: Path, quick: Quick) -> None:
         load_config(folder / "job.yaml")
 
 
+def test_a_job_with_three_categories_warns_of_nothing(tmp_path: Path, quick: Quick) -> None:
+    """It warned of the codes of categories, as of raw numbers."""
+    rows = [f"{i % 100},{('north', 'south', 'west')[i % 3]}" for i in range(900)]
+    (tmp_path / "people.csv").write_text("\n".join(["charge,region", *rows]) + "\n")
+    settings = JOB.replace("south]", "south, west]").replace("eps=1", "eps=1, trust: process").partition("commit")[0]
+    (tmp_path / "job.yaml").write_text(settings)
+    quick.silent("run", "job.yaml", folder=tmp_path)
+
+
 @pytest.mark.parametrize("beside", some([False, True], 1))
 def test_a_mean_of_values_that_are_all_clipped_is_doubted_wherever_it_is_shown(
     folder: Path, quick: Quick, beside: bool
