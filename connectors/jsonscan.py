@@ -21,20 +21,20 @@ _MORE_KEYS, _KEY_BYTES = 64, 4096
 """The number of undeclared keys that a scan remembers, and their bytes in all. Records with further keys are not
 certain.
 """
-_WORTH = 100
-"""With fewer certain records than this, a second batch costs more than the exact way for all records."""
-
-_PLAIN = bytes(c >= 32 and c not in b'"\\' for c in range(256))
-_ASCII = _PLAIN[:128] + bytes(128)
 
 
 def read(records: Records, encoder: Encoder) -> tuple[pl.DataFrame | None, np.ndarray]:
     """Read the records whose meaning is certain.
 
-    Records with a flaw are not certain. Returns the encoder's columns for the certain records, and (n,) bool, True for
-    the certain records. If there are too few of them for a batch of their own, returns None and no True.
+    Records with a flaw are not certain, and none is if the text is not UTF-8. Returns the encoder's columns for the
+    certain records, None if there are none; and (n,) bool, True for the certain records.
     """
     n, data = len(records.ends), records.data
+    certain = np.zeros(n, dtype=bool)
+    try:
+        data.isascii() or data.decode()
+    except UnicodeDecodeError:
+        return None, certain
     numeric = [c for c in encoder.columns if c in encoder.numeric_columns]
     other = [c for c in encoder.columns if c not in encoder.numeric_columns]
     names = [c.encode(errors="surrogatepass") for c in (*numeric, *other)]
@@ -43,13 +43,10 @@ def read(records: Records, encoder: Encoder) -> tuple[pl.DataFrame | None, np.nd
     np.cumsum([len(name) for name in names], out=bounds[1 : len(names) + 1])
     starts = records.starts
     starts[list(records.flaws)] = records.ends[list(records.flaws)] - 1
-    plain = _PLAIN if data.isascii() or _is_utf8(data) else _ASCII
-    certain, table = np.zeros(n, dtype=bool), np.empty(len(data) + n * (len(names) + 2), dtype=np.uint8)
-    found, size = scan(
-        data, starts, records.ends - 1, plain, keys, bounds, len(numeric), len(names), certain.view(np.uint8), table
-    )
-    if found < max(1, min(n, _WORTH)):
-        return None, np.zeros(n, dtype=bool)
+    table = np.empty(len(data) + n * (len(names) + 2), dtype=np.uint8)
+    size = scan(data, starts, records.ends - 1, keys, bounds, len(numeric), len(names), certain.view(np.uint8), table)
+    if not size:
+        return None, certain
     types = [pl.String, *[pl.Float64] * len(numeric), *[pl.String] * len(other)]
     cells = pl.read_csv(
         table[:size].tobytes(),
@@ -60,11 +57,3 @@ def read(records: Records, encoder: Encoder) -> tuple[pl.DataFrame | None, np.nd
     )
     columns = dict(zip((*numeric, *other), cells.get_columns()[1:], strict=True))
     return pl.DataFrame({name: columns[name] for name in encoder.columns}), certain
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

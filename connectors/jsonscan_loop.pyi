@@ -6,11 +6,10 @@ def scan(
     text: bytes,
     starts: np.ndarray,
     ends: np.ndarray,
-    plain: bytes,
     keys: bytearray,
     bounds: np.ndarray,
     numeric: int,
     declared: int,
     certain: np.ndarray,
     table: np.ndarray,
-) -> tuple[int, int]: ...
+) -> int: ...

@@ -5,9 +5,6 @@ from libc.string cimport memcmp, memcpy
 
 import numpy as np
 
-cdef enum:
-    TRIAL = 256  # every so many records, the scan stops if fewer than one record in eight was certain
-
 # The unit separator and the line feed divide the table into cells and rows. No JSON string has a control character that
 # is not escaped.
 cpdef enum:
@@ -38,9 +35,9 @@ cdef inline Py_ssize_t _skip(const uint8_t* text, Py_ssize_t i, Py_ssize_t end) 
     return i
 
 
-cdef inline Py_ssize_t _string_end(const uint8_t* text, Py_ssize_t i, const uint8_t* plain) noexcept nogil:
-    """The place of the next byte that is not plain: the quote that ends the string, or an escape, or an error."""
-    while plain[text[i]]:
+cdef inline Py_ssize_t _string_end(const uint8_t* text, Py_ssize_t i) noexcept nogil:
+    """The place of the quote that ends the string, or of an escape or a control character, which is not certain."""
+    while text[i] != c'"' and text[i] != c"\\" and text[i] >= c" ":
         i += 1
     return i
 
@@ -155,7 +152,6 @@ cdef bint _read(
     Py_ssize_t row,
     Py_ssize_t i,
     Py_ssize_t end,
-    const uint8_t* plain,
     Keys* keys,
     Py_ssize_t numeric,
     Py_ssize_t declared,
@@ -185,7 +181,7 @@ cdef bint _read(
         if key >= 0 and _is_key(text, start, keys, key):
             i = start + keys.bounds[key + 1] - keys.bounds[key]
         else:
-            i = _string_end(text, start, plain)
+            i = _string_end(text, start)
             if text[i] != c'"':
                 return False
             key = _key(text, start, i - start, keys)
@@ -209,7 +205,7 @@ cdef bint _read(
             missing -= key < numeric
         elif text[i] == c'"':
             start += 1
-            stop = _string_end(text, start, plain)
+            stop = _string_end(text, start)
             if text[stop] != c'"':
                 return False
             i = stop + 1
@@ -231,7 +227,6 @@ def scan(
     bytes text not None,
     const int64_t[::1] starts,
     const int64_t[::1] ends,
-    bytes plain not None,
     uint8_t[::1] keys,
     int64_t[::1] bounds,
     Py_ssize_t numeric,
@@ -239,31 +234,25 @@ def scan(
     uint8_t[::1] certain,
     uint8_t[::1] table,
 ):
-    """Write the declared fields of the certain records to `table`; return the number of rows and of bytes.
+    """Write the declared fields of the certain records to `table`; return the number of its bytes.
 
     A line end is part of no token, so the scan of a token does not run into the next record. Record r is
-    `text[starts[r]:ends[r]]`, followed by a line end. `plain` has 256 flags: which bytes may be in a string. `keys` are
-    the declared keys one after the other, and `bounds` (m + 1,) the places where they begin; the space that is left is
-    used for undeclared keys. The first `numeric` keys belong to numeric columns, and the first `declared` keys are
-    declared. `certain` (n,), zeros, is set for the certain records. `table` has space for the bytes of all records, and
-    for `declared` + 2 more for each.
+    `text[starts[r]:ends[r]]`, followed by a line end; the text is UTF-8. `keys` are the declared keys one after the
+    other, and `bounds` (m + 1,) the places where they begin; the space that is left is used for undeclared keys. The
+    first `numeric` keys belong to numeric columns, and the first `declared` keys are declared. `certain` (n,), zeros,
+    is set for the certain records. `table` has space for the bytes of all records, and for `declared` + 2 more for each.
     """
     cdef const uint8_t* source = text
-    cdef const uint8_t* flags = plain
-    cdef Py_ssize_t n = starts.shape[0], most = bounds.shape[0] - 1, found = 0, size = 0, row
+    cdef Py_ssize_t n = starts.shape[0], most = bounds.shape[0] - 1, size = 0, row
     cdef Keys names = Keys(&keys[0], &bounds[0], declared, most, keys.shape[0])
     cdef int64_t[::1] cells = np.empty(2 * declared + 1, dtype=np.int64)
     cdef int64_t[::1] last_seen = np.full(most + 1, -1, dtype=np.int64)
     cdef int64_t[::1] follower = np.full(most + 2, -1, dtype=np.int64)
     with nogil:
         for row in range(n):
-            if row % TRIAL == 0 and found < row // 8:
-                break
             if _read(
-                source, row, starts[row], ends[row], flags, &names, numeric, declared,
-                &cells[0], &last_seen[0], &follower[0],
+                source, row, starts[row], ends[row], &names, numeric, declared, &cells[0], &last_seen[0], &follower[0],
             ):
                 certain[row] = True
-                found += 1
                 size = _write(source, &cells[0], declared, &table[0], size)
-    return found, size
+    return size
