@@ -36,7 +36,6 @@ from streamdp.estimators.frames import as_frame
 from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
-from streamdp.learners.user_windows import Windows
 from streamdp.optim.losses import Hinge, Loss, LossName
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 
@@ -76,9 +75,10 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
         `X` has (n, p) numbers, or is a frame with raw values if `features` declares them; `y` has n targets. Raises
         `ConfigError` for what is `unknown`, such as `sample_weight`, because records have no weights; `ValueError` for
-        rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit; and
-        `TooFewUsersError` for fewer rows than a window can be released with. A model that may be no better than a
-        constant is told by a `streamdp.errors.DoubtWarning`.
+        rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit. Fewer rows than
+        a window can be released with are learned as by trust="process", with the same budget, and need declared bounds:
+        else there is a `TooFewUsersError`. That, and a model that may be no better than a constant, is told by a
+        `streamdp.errors.DoubtWarning`.
         """
         if unknown:
             raise ConfigError(
@@ -182,18 +182,20 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         budget = parse_budget(self.budget)
         if self.trust in NEED_DELTA and isinstance(budget, PureDP):
             budget = ApproxDP(budget.epsilon, usual_delta(rows))
-        if self.trust == "window":
-            given |= {"window": WHOLE_FILE, "items_per_user": 1}
-        kind: Any = getattr(estimators, chosen(self.trust, classes=labelled))
-        columns = self._public(X.shape[1])
-        given |= {"intercept": self.fit_intercept}
-        model = kind(loss=self.loss, budget=budget, features=columns, seed=self._seed(), **given)
+        given |= {"loss": self.loss, "budget": budget, "intercept": self.fit_intercept, "seed": self._seed()}
+        given |= {"features": self._public(X.shape[1])}
+        window = {"window": WHOLE_FILE, "items_per_user": 1} if self.trust == "window" else {}
+        model = getattr(estimators, chosen(self.trust, classes=labelled))(**given, **window)
+        if window and rows is not None and rows < (needed := model.learner.least_users):
+            said = f"{rows} rows are too few for a window with {budget}, which needs {needed:,}"
+            if model.learner.bounds_from is not None:
+                raise TooFewUsersError(f"fit: n_samples = {rows}: {said}: bounds: private needs a window", needed)
+            said = f'{type(self).__name__}: {said}: they are learned as by trust="process"'
+            warnings.warn(said, DoubtWarning, stacklevel=4)
+            model = getattr(estimators, chosen("process", classes=labelled))(**given)
         say_nothing(model, "repeats")
         if rows is not None:
             warn_if_many(model, rows)
-            if isinstance(model.learner, Windows) and rows < (needed := model.learner.least_users):
-                said = f"fit: n_samples = {rows} rows are too few for {budget}: expected at least {needed:,}"
-                raise TooFewUsersError(f'{said}, or trust="process", which learns from any number', needed)
         self.model_ = model
 
     def _step(self, X: Any, y: Any) -> None:

@@ -138,6 +138,7 @@ def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator]
     except BudgetError:
         return
     needs = trust in NEED_DELTA or (given is None and isinstance(kind.learns.default_budget, ApproxDP))
+    needs |= model.get("mechanism") == "gaussian"
     if needs and isinstance(budget, PureDP):
         budget = ApproxDP(budget.epsilon, usual_delta(job.get("expected_records")))
     model["budget"] = str(budget)

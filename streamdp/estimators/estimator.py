@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 FORMAT = 1  # of states
+_WITH_DELTA = ApproxDP(1.0, 1e-6)  # the usual budget where one without a delta is of no use
 _NOT_FINITE = (
     "expected finite numbers, got NaN or an infinity: leave such records out, or declare in features={...} what missing"
     " values mean"
@@ -142,11 +143,10 @@ class Estimator(river_base.Estimator, Parameters):
 
     def _set_up(self) -> None:
         """Check the parameters, and make what does not depend on the features."""
-        usual = self.learns.default_budget
+        usual = _WITH_DELTA if self._needs_delta else self.learns.default_budget
         budget = usual if self.budget is None else parse_budget(self.budget)
         if self._needs_delta and isinstance(self.budget, str) and isinstance(budget, PureDP):
-            assert isinstance(usual, ApproxDP)
-            budget = ApproxDP(budget.epsilon, usual.delta)  # as for a job; the guarantee says it
+            budget = ApproxDP(budget.epsilon, _WITH_DELTA.delta)  # as for a job; the guarantee says it
         self._admission.budget = budget
         self._admission.check_ledger()
         if not isinstance(self.intercept, bool | np.bool_):
@@ -166,7 +166,7 @@ class Estimator(river_base.Estimator, Parameters):
 
     @property
     def _needs_delta(self) -> bool:
-        """Whether a text without delta gets that of the default budget."""
+        """Whether the default budget and a text without delta get the usual one."""
         return self.learns.needs_delta
 
     def _spend(self, budget: Budget) -> None:

@@ -81,7 +81,7 @@ class Learner(ABC):
     unit: ClassVar[Unit] = RECORD
     default_budget: ClassVar[Budget] = PureDP(1.0)
     needs_delta: ClassVar[bool] = False
-    """Whether a budget without delta is of no use: a text such as `eps=1` then has the delta of `default_budget`."""
+    """Whether a budget without delta is of no use: a text such as `eps=1` then has the usual delta."""
     default_domain: ClassVar[Domain] = RealSpace()
     commits_at_every_boundary: ClassVar[bool] = False
     """Whether `close` may have to leave a batch open: then every boundary is worth a commit."""

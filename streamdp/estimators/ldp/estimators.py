@@ -28,8 +28,8 @@ from streamdp.learners.local_intervals import settling as settling_of
 from streamdp.learners.local_reports import Answer, LocalReports, Report
 from streamdp.optim.steps import Steps
 from streamdp.privacy.entropy import Entropy, SeededEntropy
-from streamdp.privacy.guarantees import Budget
-from streamdp.privacy.mechanisms import Mechanism, MechanismName
+from streamdp.privacy.guarantees import Budget, PureDP
+from streamdp.privacy.mechanisms import Mechanism, MechanismName, mechanism_for
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -45,7 +45,8 @@ _AVERAGE = _GUARANTEE.format("section 3, Theorems 2, 4 and 6")
 
 _PARAMETERS = {
     "budget": """
-        What a record without a budget of its own may spend; PureDP(1) if None. Text such as "eps=1" is accepted.""",
+        What a record without a budget of its own may spend; PureDP(1) if None. Text such as "eps=1" is accepted. With
+        mechanism="gaussian" it is ApproxDP(1, 1e-6) if None, and such a text has a delta of 1e-6.""",
     "mechanism": """
         "auto" (PrivUnit for PureDP, Gaussian for ApproxDP and GaussianDP), "laplace", "gaussian", "privunit", "none"
         (NOT private, for comparisons), or a `Mechanism` class.""",
@@ -84,6 +85,10 @@ class _Reports(Estimator):
     learns = LocalReports
     n_asked = of_learner(LocalReports, "n_asked")
     n_paired = of_learner(LocalReports, "n_paired")
+
+    @property
+    def _needs_delta(self) -> bool:
+        return PureDP not in mechanism_for(self.mechanism, PureDP(1.0)).serves
 
     def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
         return LocalReports(
