@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING, Any
 from streamdp.errors import PrivacyWarning, cli_packages, suggestion
 
 if TYPE_CHECKING:
+    from streamdp import client as client
+    from streamdp import datasets as datasets
+    from streamdp import preprocessing as preprocessing
+    from streamdp import records as records
+    from streamdp import sklearn as sklearn
+    from streamdp import spark as spark
+    from streamdp import stats as stats
     from streamdp.estimators import (
         LDPASGDClassifier,
         LDPASGDRegressor,
@@ -97,13 +104,15 @@ _MODULES = ("client", "datasets", "preprocessing", "records", "sklearn", "spark"
 _LATE = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        with cli_packages(f"streamdp.{name}"):
-            return globals().setdefault(name, getattr(import_module(_LATE[name]), name))
-    if name in _MODULES:
-        return import_module(f"streamdp.{name}")
-    raise AttributeError(f"module 'streamdp' has no attribute {name!r}{suggestion(name, __all__)}", name=name)
+if not TYPE_CHECKING:  # it would make every name of `streamdp` right
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATE:
+            with cli_packages(f"streamdp.{name}"):
+                return globals().setdefault(name, getattr(import_module(_LATE[name]), name))
+        if name in _MODULES:
+            return import_module(f"streamdp.{name}")
+        raise AttributeError(f"module 'streamdp' has no attribute {name!r}{suggestion(name, __all__)}", name=name)
 
 
 def __dir__() -> list[str]:

@@ -75,10 +75,11 @@ class _Private(BaseEstimator):  # type: ignore[misc]
 
         `X` has (n, p) numbers, or is a frame with raw values if `features` declares them; `y` has n targets. Raises
         `ConfigError` for what is `unknown`, such as `sample_weight`, because records have no weights; `ValueError` for
-        rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit. Fewer rows than
-        a window can be released with are learned as by trust="process", with the same budget, and need declared bounds:
-        else there is a `TooFewUsersError`. That, and a model that may be no better than a constant, is told by a
-        `streamdp.errors.DoubtWarning`.
+        rows that are no finite numbers, and `SchemaError`, which is one, for raw values that do not fit.
+
+        Fewer rows than a window can be released with are learned as by trust="process", with the same budget, and need
+        declared bounds: otherwise there is a `TooFewUsersError`. A `streamdp.errors.DoubtWarning` says so, and why a
+        model may be no better than a constant.
         """
         if unknown:
             raise ConfigError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def phase(self: Estimator) -> Phase:
 class BatchEstimator(Estimator):
     """Parameters and methods of `PanPrivate*` and `Shuffle*`."""
 
-    method: str = "auto"
+    method: Literal["auto", "newton", "ac-sa", "sgd"] = "auto"
     horizon: int | None = None
     batch_size: int | None = None
     smoothness: float | None = None

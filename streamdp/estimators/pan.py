@@ -46,6 +46,7 @@ _LOSS = """
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PanPrivate(BatchEstimator):
     mechanism: Literal["auto", "gaussian", "none"] = "auto"
+    method: Literal["auto", "newton", "ac-sa"] = "auto"
     learns = PanBatches
 
     def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> PanBatches:

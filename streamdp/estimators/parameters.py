@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from inspect import cleandoc, signature
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -70,10 +70,10 @@ SHARED: Mapping[str, str] = {
 
 METHOD = """
         "newton": averaged Newton steps from gradients and curvature, in batches that grow; no step size, horizon or
-        domain is needed (see `optim.newton`). It takes "huber" and "logistic" for two classes, without `clip`: only
-        there is the sensitivity of the curvature proved (see `optim.curvature`). "ac-sa": the accelerated steps of the
-        paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`.{} "auto": "newton" if the loss has
-        a curvature, else "ac-sa"."""
+        domain is needed (see `optim.newton`). It takes "huber", "squared", "logistic" and "softmax", without `clip`:
+        only there is the sensitivity of the curvature proved (see `optim.curvature`). "ac-sa": the accelerated steps of
+        the paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`.{} "auto": "newton" if the loss
+        has a curvature, else "ac-sa"."""
 """The text of the parameter `method`; {} is for further methods."""
 
 BATCHED: Mapping[str, str] = {
@@ -106,7 +106,7 @@ class Parameters:
     intercept: bool = True
     ledger: Ledger | None = None
     seed: int | None = None
-    change: str | None = None
+    change: Literal["follow", "ignore"] | None = None
 
 
 def given(kind: type[Plan], model: Any) -> Plan:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -74,13 +74,13 @@ _LOSS = """
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Windowed(Estimator):
-    method: str | Method = "auto"
+    method: Literal["auto", "newton", "private-range", "outlier-removal", "smoothed"] | Method = "auto"
     items_per_user: int = ITEMS
     window: int = WINDOW
     spread: float | None = None
     smoothness: float | None = None
     strong_convexity: float = 0.0
-    scaling: str | None = None
+    scaling: Literal["private", "none"] | None = None
     validation: Mapping[str, object] | None = None
     learns = Windows
     n_users = counted("n_users", "Users that were learned from; a user counts once for each window.")

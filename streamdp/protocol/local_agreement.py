@@ -29,7 +29,16 @@ Name = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 _NUMBER = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
-BUDGET = rf"^(eps={_NUMBER}|eps={_NUMBER},delta={_NUMBER}|mu={_NUMBER})$"
+_NOTHING = r"^(eps|mu)=0+(\.0+)?(e|,|$)|delta=0*[1-9][0-9]*(\.[0-9]+)?(e\+?[0-9]+)?$"  # as far as a pattern can tell
+Spent = Annotated[
+    str,
+    Field(
+        max_length=100,
+        pattern=rf"^(eps={_NUMBER}|eps={_NUMBER},delta={_NUMBER}|mu={_NUMBER})$",
+        json_schema_extra={"not": {"pattern": _NOTHING}},
+    ),
+]
+"""A budget as messages write it: "eps=1", "eps=1,delta=1e-6" or "mu=1". Neither 0 nor a delta of 1 and more is one."""
 
 
 class Wire(BaseModel):
@@ -205,7 +214,7 @@ class LocalAgreement(Wire):
     schema_: WireSchema = Field(alias="schema")
     loss: WireLoss
     mechanism: Literal["laplace", "gaussian", "privunit"]
-    budget: Annotated[str, Field(max_length=100, pattern=BUDGET)]  # the most that a report may spend
+    budget: Spent  # the most that a report may spend
 
     @classmethod
     def of(cls, job: str, definition: Definition) -> LocalAgreement:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StrictInt, V
 
 from streamdp.errors import BudgetError, RefusedReportError, SchemaError
 from streamdp.privacy.guarantees import parse_budget
-from streamdp.protocol.local_agreement import BUDGET, PROTOCOL, LocalAgreement, Name, Wire, whole
+from streamdp.protocol.local_agreement import PROTOCOL, LocalAgreement, Name, Spent, Wire, whole
 
 if TYPE_CHECKING:
     from streamdp.scaling.search import Question
@@ -107,7 +107,7 @@ class WireReport(Wire):
     model_config = Wire.model_config | ConfigDict(json_schema_extra={"oneOf": [_OF_GRADIENT, _OF_BIT]})
 
     version: _Whole  # of the document that was answered
-    budget: Annotated[str, Field(max_length=100, pattern=BUDGET)]  # what the report spends, such as "eps=1"
+    budget: Spent  # what the report spends
     id: Annotated[str, Field(min_length=1, max_length=200)]  # the report counts once, however often it is sent
     ask: Ask = "gradient"  # the question that was answered, as the document has it
     gradient: list[float] | None = None  # (d,) noisy, if a gradient was asked for

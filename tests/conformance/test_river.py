@@ -15,6 +15,7 @@ import sklearn  # noqa: F401  River leaves checks out without pandas and scikit-
 from river import compose, evaluate, metrics, preprocessing
 from river.base import Regressor
 
+import streamdp
 from streamdp import (
     ApproxDP,
     GaussianDP,
@@ -39,6 +40,7 @@ from streamdp import (
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, StreamDPError
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaWarning
+from streamdp.optim.losses import LOSSES
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import models_to_check, run_checks
 from tests.support.sizes import some
@@ -129,6 +131,22 @@ def test_river_checks(make: Callable[[], Any]) -> None:
     run_checks(make, slow=False)
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("budget", ["eps=0.5", "eps=1", "eps=4", "mu=0.5", "eps=1,delta=1e-6"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("family", ["LDPSGD", "LDPASGD", "UserLevelLDP", "PanPrivate", "Shuffle", "Windowed"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_river_checks_of_each_loss_and_budget(family: str, loss: str, budget: str) -> None:
+    kind: Any = getattr(streamdp, family + ("Classifier" if LOSSES[loss].of_classes else "Regressor"))
+    if budget.startswith("mu") and family in ("Shuffle", "Windowed"):
+        with pytest.raises(BudgetError, match="expected eps=E,delta=D, got mu"):
+            kind(loss=loss, budget=budget)
+        return
+    run_checks(lambda: kind(loss=loss, budget=budget), slow=False)
+    if loss in ("logistic", "softmax") and budget == "eps=1":
+        run_checks(lambda: kind(loss=loss, budget=budget, classes=SEGMENTS), slow=False)
+
+
 @pytest.mark.parametrize("make", some(CHECKED.values(), 1, 13, 22, 26, 35), ids=CHECKED.keys())
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
@@ -137,8 +155,6 @@ def test_river_finds_memory_bounded(make: Callable[[], Any]) -> None:
 
 
 def test_every_public_estimator_is_checked() -> None:
-    import streamdp
-
     names = (getattr(streamdp, name) for name in streamdp.__all__)  # some are imported when they are asked for
     public = {v for v in names if isinstance(v, type) and issubclass(v, Estimator)}
     assert public == {type(make()) for make in CHECKED.values()}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -78,8 +78,8 @@ class _Reports(Estimator):
     mechanism: MechanismName | type[Mechanism] = "auto"
     eta: float = 1.0
     alpha: float = 0.6
-    clock: str = "information"
-    scaling: str | None = None
+    clock: Literal["information", "records"] = "information"
+    scaling: Literal["private", "declared", "none"] | None = None
     validation: Mapping[str, object] | None = None
     averaged: ClassVar[bool] = False
     learns = LocalReports

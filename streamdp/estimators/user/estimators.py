@@ -14,7 +14,7 @@ Proof: docs/proofs/user_level.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
@@ -97,13 +97,13 @@ class _UserLevel(Estimator):
     window: int = WINDOW
     window_seconds: float | None = None
     spread: float | None = None
-    centre: str = "zero"
+    centre: Literal["zero", "asked"] = "zero"
     horizon: int | None = None
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float = 0.0
-    method: str = "auto"
-    scaling: str | None = None
+    method: Literal["auto", "asgd", "ac-sa"] = "auto"
+    scaling: Literal["private", "declared", "none"] | None = None
     learns = UserReports
     n_users = counted("n_users", "Reports learned.")
     n_asked = of_learner(UserReports, "n_asked")

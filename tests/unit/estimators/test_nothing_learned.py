@@ -86,5 +86,5 @@ def test_a_fit_of_too_few_rows_for_a_window_learns_as_process_and_says_so(kind: 
             warnings.simplefilter("ignore", DoubtWarning)
             assert type(kind(bounds=(0, 1), **own).fit(X[:rows], y[:rows]).model_).__name__.startswith(name)
     open_bounds = kind(features={"a": {"bounds": "private"}}, **own)
-    with pytest.raises(TooFewUsersError, match="40 rows are too few .* needs a window"):
+    with pytest.raises(TooFewUsersError, match=r"40 rows are too few .* needs a window"):
         open_bounds.fit(FRAME[["a"]][:40], y[:40])

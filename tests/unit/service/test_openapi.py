@@ -84,7 +84,11 @@ ASKED: dict[str, Any] = {"version": 1, "budget": "eps=1", "id": "a", "ask": {"co
         ASKED | {"gradient": [1.0]},
         ASKED | {"ask": "gradient"},
         ASKED | {"bit": None},
-        REPORT | {"budget": "much"},
+        *(
+            REPORT | {"budget": text}
+            for text in ("much", "eps=0", "mu=0.0", "eps=0e5", "eps=1,delta=1", "eps=1,delta=2e9")
+        ),
+        *(REPORT | {"budget": text} for text in ("eps=0.5", "eps=10", "mu=2e-3", "eps=1,delta=1e-6", "eps=1,delta=0")),
         REPORT | {"version": -1},
         REPORT | {"id": ""},
         REPORT | {"other": 1},

@@ -1,0 +1,106 @@
+"""Every documented name and budget works with the defaults of all other parameters, or is refused as documented."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from ast import literal_eval
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+import streamdp
+from streamdp.errors import BudgetError, ConfigError
+from streamdp.estimators.estimator import Estimator
+from streamdp.optim.losses import LOSSES, LossName
+from streamdp.privacy.mechanisms import MechanismName
+
+KINDS = [
+    f"{family}{end}"
+    for family in ("LDPSGD", "LDPASGD", "UserLevelLDP", "PanPrivate", "Shuffle", "Windowed")
+    for end in ("Regressor", "Classifier")
+]
+ALIASES = {"LossName": get_args(LossName), "MechanismName": get_args(MechanismName)}
+BUDGETS = ("eps=0.5", "eps=1", "eps=4", "mu=0.5", "eps=1,delta=1e-6")
+ROWS = np.random.default_rng(1).uniform(-1, 1, (300, 2))
+
+
+def named(kind: str) -> Iterator[tuple[str, str]]:
+    """The parameters of an estimator that take names, with each name, as its types say."""
+    for name, parameter in inspect.signature(getattr(streamdp, kind)).parameters.items():
+        of_type = str(parameter.annotation)
+        for alias, values in ALIASES.items():
+            of_type = of_type.replace(alias, f"Literal{list(values)}")
+        for values in re.findall(r"Literal(\[.*?\])", of_type):
+            yield from ((name, value) for value in literal_eval(values))
+
+
+def fits(kind: str, loss: str) -> bool:
+    return LOSSES[loss].of_classes == kind.endswith("Classifier")
+
+
+def learned(kind: str, **given: Any) -> Estimator:
+    """A model of 300 records, with declared bounds, which private scaling asks for."""
+    target: dict[str, Any] = {"target": (-1, 1)} if kind.endswith("Regressor") else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a window stays open, or a budget is large
+        model: Any = getattr(streamdp, kind)(features={"a": (-1, 1), "b": (-1, 1)}, **target, **given)
+        y = ROWS[:, 0] if target else ROWS[:, 0] > 0
+        model.learn_arrays(ROWS, y, subjects=[i // 2 for i in range(300)])
+        model.close_batch()
+    assert model.n_seen == 300
+    assert np.isfinite(model.predict_one({"a": 0.5, "b": -0.5}))
+    assert ("NOT PRIVATE" in model.statement()) == (given.get("mechanism") == "none")
+    return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_name_works_with_defaults(kind: str) -> None:
+    """Before, mechanism="gaussian" asked for a delta, which the default budget does not have."""
+    met = set()
+    for name, value in named(kind):
+        if name == "loss" and not fits(kind, value):
+            with pytest.raises(ConfigError, match="loss"):
+                learned(kind, loss=value)
+            continue
+        learned(kind, **{name: value})
+        met.add(name)
+    assert met >= {"loss", "change"}
+    assert kind.startswith("LDP") or "method" in met
+
+
+def check_budgets(kind: str, loss: str) -> None:
+    for budget in BUDGETS:
+        if budget.startswith("mu") and kind.startswith(("Shuffle", "Windowed")):
+            with pytest.raises(BudgetError, match="expected eps=E,delta=D, got mu"):
+                learned(kind, loss=loss, budget=budget)
+        else:
+            model: Any = learned(kind, loss=loss, budget=budget)
+            assert model.guarantee.private
+            assert str(model.guarantee).startswith(budget.replace("1e-6", "1e-06"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_budget_works(kind: str) -> None:
+    check_budgets(kind, "huber" if kind.endswith("Regressor") else "logistic")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_name_and_budget_works_with_each_loss(kind: str, loss: str) -> None:
+    """Only Newton's steps need a curvature, follow a change of a batch, and scale windows privately."""
+    if not fits(kind, loss):
+        return
+    check_budgets(kind, loss)
+    flat = loss in ("quantile", "hinge") and kind.startswith(("PanPrivate", "Shuffle", "Windowed"))
+    newton = {("method", "newton"), ("change", "follow"), ("scaling", "private")}
+    for name, value in named(kind):
+        if flat and (name, value) in newton:
+            with pytest.raises(ConfigError, match=f"{name}.*(newton|private-range|ac-sa)"):
+                learned(kind, loss=loss, **{name: value})
+        elif name != "loss":
+            learned(kind, loss=loss, **{name: value})
