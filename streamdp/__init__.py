@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 from streamdp.errors import PrivacyWarning, cli_packages, suggestion
 
 if TYPE_CHECKING:
-    from streamdp import client as client
     from streamdp import datasets as datasets
     from streamdp import preprocessing as preprocessing
     from streamdp import records as records
     from streamdp import sklearn as sklearn
-    from streamdp import spark as spark
     from streamdp import stats as stats
     from streamdp.estimators import (
         LDPASGDClassifier,
@@ -40,6 +38,9 @@ if TYPE_CHECKING:
     from streamdp.serving.publish import committed
     from streamdp.serving.snapshots import load_snapshot
     from streamdp.store.store import Store
+
+    client: Any  # rooms above others, which no import of `streamdp` may reach
+    spark: Any
 
 __version__ = "0.1.0rc1"
 
