@@ -25,7 +25,7 @@ from streamdp.errors import QueueFullError, ReusedKeyError, SourceError, SourceU
 _OUTCOMES = {LEARNED: "learned", REFUSED: "refused", LEFT_OUT: "left_out"}
 _CODES = {text: code for code, text in _OUTCOMES.items()}
 _KNOWN = Flaw("known")
-_GATHER_S, _MANY = 0.005, 1000
+_GATHER_S, _LONGEST_GATHER_S, _MANY = 0.005, 0.2, 1000
 """A commit costs more than a call. So the first call after it waits for as many as it answered, while others come
 within so many seconds of each other, unless so many records are there."""
 _ELSEWHERE = "the reports answer documents of another service of this job; repeat the call there, with the same key"
@@ -202,7 +202,7 @@ class HTTPSource(Source):
         with self._change:
             self._wanted = 1
             self._change.wait_for(self._enough, timeout_s)
-            self._wanted, before, end = self._answered, 0, time.monotonic() + timeout_s
+            self._wanted, before, end = self._answered, 0, time.monotonic() + min(timeout_s, _LONGEST_GATHER_S)
             while before < len(self._queue) and not self._enough() and time.monotonic() < end:
                 before = len(self._queue)
                 self._change.wait(_GATHER_S)

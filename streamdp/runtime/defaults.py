@@ -20,6 +20,9 @@ NOTE_WAITING_S = 5.0
 POLL_TIMEOUT_S = 0.2
 """The longest wait of one poll, in seconds. Between two polls the loop checks the clock and the stop signals."""
 
+QUIET_POLL_TIMEOUT_S = 5.0
+"""The longest wait of one poll in seconds, for a service while nothing waits for a commit: `close` ends the poll."""
+
 REPORT_AFTER_S = 30.0
 """A worker that waits, for a shard or for the end of a call of the store, says so after this time in seconds, and then
 every time it has passed again. Nor does it say the same of a source that fails again and again more often."""

@@ -33,6 +33,7 @@ from streamdp.runtime.defaults import (
     FIRST_S,
     NOTE_WAITING_S,
     POLL_TIMEOUT_S,
+    QUIET_POLL_TIMEOUT_S,
     check_intervals,
 )
 from streamdp.runtime.learning import check_finite, learn, total
@@ -83,7 +84,7 @@ class Runner:
       is committed at every boundary.
     - `commit_when_idle`: somebody waits for each commit: commit also as soon as the source has no more records at the
       moment, and end an open batch when a commit is due. If the store does not answer, the run ends at once, so that
-      they get an answer.
+      they get an answer. The run is stopped by `close` of the source, which must end a poll.
     - `max_bad_share`: stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the
       records before the first commit of a job does not fit the schema. None: no limit.
     - `name`: what messages call the source.
@@ -284,7 +285,9 @@ class Runner:
             if end is not None:
                 room = min(room, end - self._read)
             at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
-            timeout_s = 0.0 if at_once else min(POLL_TIMEOUT_S, self._commit_seconds if self.waiting else math.inf)
+            quiet = self._commit_when_idle and not self.waiting and self._again is None
+            longest_s = QUIET_POLL_TIMEOUT_S if quiet else POLL_TIMEOUT_S
+            timeout_s = 0.0 if at_once else min(longest_s, self._commit_seconds if self.waiting else math.inf)
             if (batch := self._poll(min(room, self._estimator.to_boundary or room), timeout_s)) is None:
                 continue
             if len(batch) or batch.dead:

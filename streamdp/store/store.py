@@ -402,7 +402,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """
         from streamdp.store.answers import Answers
 
-        key = given_key(self._database.key_file, None) or make_key(self._database.key_file)
+        with self._transaction():  # of the jobs of a file that start at the same time, one makes the key
+            key = given_key(self._database.key_file, None) or make_key(self._database.key_file)
         return Answers(self._open_connection(), self._database.errors, self.job, key, hours)
 
     def rollback(self) -> None:

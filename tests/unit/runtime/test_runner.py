@@ -34,7 +34,7 @@ from streamdp.errors import (
     StoreUnavailableError,
 )
 from streamdp.runtime.calls import GIVE_UP_S, LEAVE_AFTER_S, Wait
-from streamdp.runtime.defaults import POLL_TIMEOUT_S, REPORT_AFTER_S
+from streamdp.runtime.defaults import POLL_TIMEOUT_S, QUIET_POLL_TIMEOUT_S, REPORT_AFTER_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import Progress, Runner
 from streamdp.serving.publish import Publisher
@@ -445,7 +445,10 @@ def test_seconds_commit_too(tmp_path: Path) -> None:
     assert total(history[-1].counts) == 12
 
 
-def test_a_run_without_records_waits_as_long_as_a_poll_may(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("service", "polls"), [(False, [POLL_TIMEOUT_S, 0.05, 0.05]), (True, [QUIET_POLL_TIMEOUT_S, 0.0, 0.0])]
+)
+def test_a_run_without_records_waits_as_long_as_a_poll_may(tmp_path: Path, service: bool, polls: list[float]) -> None:
     """A quiet job of a service polled every 50 ms, for commits that nothing waited for."""
     asked: list[float] = []
 
@@ -455,8 +458,10 @@ def test_a_run_without_records_waits_as_long_as_a_poll_may(tmp_path: Path) -> No
             asked.append(timeout_s)
             return found
 
-    run(tmp_path / "a.db", Quiet(items(3), ["a", "b"]), commit_seconds=0.05, clock=FakeClock())
-    assert asked[:3] == [POLL_TIMEOUT_S, 0.05, 0.05]
+    run(
+        tmp_path / "a.db", Quiet(items(3), ["a", "b"]), commit_seconds=0.05, clock=FakeClock(), commit_when_idle=service
+    )
+    assert asked[:3] == polls
 
 
 def test_batches_are_committed_whole_and_the_last_one_is_closed(tmp_path: Path) -> None:
