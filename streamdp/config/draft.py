@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from connectors.textform import TextForm
@@ -25,6 +26,7 @@ from streamdp.data.inspection import uneven
 from streamdp.data.notation import Notation
 from streamdp.errors import ConfigError, suggestion
 from streamdp.estimators.door import Trust
+from streamdp.runtime.defaults import BAD_SHARE
 
 Kind = Literal["number", "boolean", "date", "text"]
 
@@ -56,6 +58,8 @@ _UNIT = (
 _MEASURED = rf"^[+-]?(?:({_UNIT}) ?[+-]?[0-9][0-9.,'’_\s]*|[0-9.,'’_\s]*[0-9] ?({_UNIT}))$"
 _OTHER_SIGNS = r"^(?:[−–] ?[0-9].*|\([0-9].*\)|[0-9].*-)$"
 _ORDERED = r"^[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}(?:$|[ T])"
+_COMPACT = "^(?:19|20)[0-9]{6}$"
+_TIMES = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 _NOTATIONS = (
     *(Notation("."), Notation(".", ","), Notation(","), Notation(",", ".")),
@@ -100,6 +104,18 @@ class DraftColumn:
     def gaps(self) -> list[str]:
         """The texts among its values that often mean a missing value."""
         return sorted((self.marks | GAPS) & set(self.values.str.strip_chars().unique().to_list()))
+
+    @property
+    def missing(self) -> pl.Series:
+        """Which of its n values are missing, (n,) bool."""
+        texts = self.values.str.strip_chars().fill_null("")
+        return texts.is_in(list(self.marks | GAPS | {""}))
+
+    @property
+    def drops(self) -> bool:
+        """Whether a record without its value is left out, as a draft declares it: numbers, and hours of dates."""
+        kind = self.kind
+        return self.has_gaps and (kind == "number" or (kind == "date" and self.texts.str.contains(":").any()))
 
     @property
     def has_gaps(self) -> bool:
@@ -162,7 +178,7 @@ class DraftColumn:
         digits = {found.field(end).str.len_chars().max() for end in ("1", "2")}
         named = self.dates.str.contains(_MONTH).all()
         if not len(self.dates) or (digits == {None} and not named):
-            return []
+            return self._others
         days: Sequence[str] = _DAYS if 4 in digits else _SHORT
         if named:
             years = self.dates.str.contains("[0-9]{4}").all()
@@ -178,10 +194,19 @@ class DraftColumn:
         ]
 
     @property
+    def _others(self) -> list[str]:
+        """The formats that fit all `dates` of days without marks, and of times of a day."""
+        if self.dates.str.contains(_COMPACT).all():
+            return [] if self.dates.str.to_date("%Y%m%d", strict=False).has_nulls() else ["%Y%m%d"]
+        return [form for form in _TIMES if not self.dates.str.to_time(form, strict=False).has_nulls()]
+
+    @property
     def kind(self) -> Kind:
         """The type that all values have."""
         if not self.counts:
             return "text"
+        if self.formats == ["%Y%m%d"]:
+            return "date"
         if self.in_notation(_NOTATIONS[0]) is not None:
             return "number"
         if {text.lower() for text in self.counts} <= _BOOLEANS:
@@ -314,6 +339,9 @@ def draft(
     if "topic" in source:
         lines.append("  subject_from: value  # or key, if the messages' keys say whose records they are")
     lines += _form(delimiter, form, found.notation)
+    if "path" in source:
+        known = [column for column in found.columns if column.name == target or not _useless(column)]
+        lines += _left_out([column for column in known if column.drops or column.name == target])
     lines += ["schema:", "  features:  # delete the lines of columns that the model need not know"]
     features = [column for column in found.columns if column.name not in (target, who)]
     if any(column.has_gaps for column in features):
@@ -358,6 +386,15 @@ def _head(place: str, public: bool, checks: str) -> list[str]:
         "#",
         *warning,
     ]
+
+
+def _left_out(columns: Sequence[DraftColumn]) -> list[str]:
+    """Allow for the records with a gap in one of these columns, if they are so many that a run would stop."""
+    share = float(np.mean(np.any([column.missing.to_numpy() for column in columns], axis=0))) if columns else 0.0
+    if share < 0.8 * BAD_SHARE:
+        return []
+    most = min(math.ceil(120 * share + 2) / 100, 1)
+    return [f"  max_bad_share: {most}  # {100 * share:.2g} % have a gap in a column that drops them; others stop a run"]
 
 
 def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> list[str]:
@@ -441,6 +478,7 @@ def _date(column: DraftColumn) -> list[str]:
     lines = [
         f"{text(f'{column.name} weekday')}: {place} weekday, {days}}}  # or part: year, month, day, with bounds{more}"
     ]
+    lines = [] if form in _TIMES else lines
     return [*lines, f"{hour}: {place} hour, bounds: [0, 23]}}"] if column.texts.str.contains(":").any() else lines
 
 

@@ -81,8 +81,9 @@ def adds(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 
 
 @pytest.fixture
-def url(server_database: str, adds: Callable[[bool], None]) -> str:
-    """A database, in which services add shards at once."""
+def url(server_database: str, adds: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database, in which services add shards at once, and which they wait for on a busy machine."""
+    monkeypatch.setattr("streamdp.service.jobs.ANSWER_S", PATIENCE_S)
     return server_database
 
 
