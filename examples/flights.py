@@ -220,7 +220,7 @@ def figure(path: Path, results: list[Result]) -> None:
         axis.set(xlabel="records of the stream", ylim=(0, 1.5 * result.constant))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[-1].legend(title=f"who is trusted ({DRAWS} draws)", loc="center right", fontsize="small")
+    axes[-1].legend(title=f"who is trusted ({DRAWS} draws)", loc="upper right", ncols=2, fontsize="small")
     picture.savefig(path, dpi=150)
 
 
@@ -253,7 +253,11 @@ def main() -> None:
         report(console, result)
     console.print(table_of(results))
     figure(OUTPUT / "error.png", results)
-    console.print(f"\nThe errors over the stream: {OUTPUT.name}/error.png. What was committed:")
+    console.print(f"\nThe errors over the stream, from the best to the worst draw: {OUTPUT.name}/error.png.")
+    console.print(
+        "A bump after 100,000 records is a spell of other days, such as bad weather, that learners followed: see"
+        " docs/explanations/change.md. What was committed:"
+    )
     console.print(f"streamdp status {OUTPUT.name}/late.db, or weights, statement --full, predict.", highlight=False)
 
 
