@@ -213,7 +213,7 @@ def test_dates_as_people_write_them_have_their_format(
     (tmp_path / "days.csv").write_text("day,y\n" + "".join(f'"{day}",1\n' for day in written))
     quick.error(0, "init", "days.csv", "--target", "y")
     features = YamlText((tmp_path / "job.yaml").read_text(), "job.yaml").data["schema"]["features"]
-    assert [declared["format"] for declared in features.values()] == [format] * (2 if "y %H" in format.lower() else 1)
+    assert [declared["format"] for declared in features.values()] == [format] * (2 if "y %h" in format.lower() else 1)
 
 
 def test_a_date_that_two_formats_fit_names_both(tmp_path: Path, quick: Quick) -> None:
