@@ -21,3 +21,31 @@ class BlockSums:
 
 class RowSums(RecordKernel):
     def __init__(self, blocks: BlockSums, total: np.ndarray, p: int) -> None: ...
+
+class Reporter:
+    words: int
+
+    def __init__(
+        self,
+        places: Places,
+        column: int,
+        levels: int,
+        threshold: np.ndarray | None,
+        counts: np.ndarray,
+        full: int,
+        unary: bool,
+        other: int,
+        keep: int,
+    ) -> None: ...
+    def add(self, X: np.ndarray, words: np.ndarray) -> None: ...
+
+class DrawnReport(RecordKernel):
+    def __init__(
+        self,
+        parts: Sequence[Reporter],
+        until: np.ndarray,
+        seen: np.ndarray,
+        p: int,
+        rng: object,
+        fresh: bool,
+    ) -> None: ...

@@ -1,19 +1,24 @@
-"""Compiled loops of blocks: which cell a row is in, and what rows add to sums, in whole numbers."""
+"""Compiled loops of blocks: which cell a row is in, and what rows add to sums or report, in whole numbers."""
 
 from libc.math cimport rint
 from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
 
 import numpy as np
 
 cimport numpy as cnp
 
 from streamdp.optim.record_kernel cimport RecordKernel
-from streamdp.privacy.arrays cimport Rows, entry, rows_of, vector, whole_numbers
+from streamdp.privacy.arrays cimport Rows, entry, random_words, rows_of, vector, whole_numbers, word_matrix
+from streamdp.privacy.fresh cimport fresh_words
 
 cnp.import_array()
 
 cdef enum:
     COUNTS, ORDERED, VALUES, THIRDS
+    HALF = 32768  # of 2^16
+
+cdef double GRID = 9007199254740992.0  # 2^53
 
 
 cdef class Places:
@@ -201,4 +206,124 @@ cdef class RowSums(RecordKernel):
 
     cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
         self._blocks._add(X, self._total)
+        return True
+
+
+cdef class Reporter:
+    """Reports of rows about the cells of one statistic: see `local_counts.Oracle`.
+
+    `places`: the cells, or the groups of a number in the `column`; -1 for cells. `levels`: how many levels a number is
+    rounded to at random; 0 if its cell is the side of the `threshold` (groups,) of its group. `counts`: (cells + 1,)
+    int64, the reports by cell and their number; it changes in place. `full`: the number of reports that are not added one
+    by one; 0: there is none. `unary`: whether a report has a bit for each cell; `other`, of 2^16, how often that of another
+    cell is 1, and else `keep`, of 2^64, how often the cell is kept.
+    """
+
+    cdef Places _places
+    cdef tuple _kept
+    cdef Py_ssize_t _column, _levels, _cells, _first
+    cdef readonly Py_ssize_t words
+    cdef const double* _threshold
+    cdef int64_t* _count
+    cdef int64_t _full
+    cdef uint64_t _other, _keep
+    cdef bint _unary
+
+    def __init__(
+        self, Places places not None, column, levels, threshold, cnp.ndarray counts not None, full, unary, other, keep
+    ):
+        self._places, self._column, self._levels, self._full = places, column, levels, full
+        self._unary, self._other, self._keep = unary, other, keep
+        self._cells, self._count = len(counts) - 1, whole_numbers(counts)
+        self._threshold = NULL if threshold is None else vector(threshold)
+        self._kept = counts, threshold
+        self._first = threshold is None
+        self.words = self._first + ((self._cells + 3) // 4 if unary else 2)
+        kinds = 1 if column < 0 else levels if threshold is None else 2
+        if places.count * kinds != self._cells or (threshold is not None and len(threshold) != places.count):
+            raise TypeError("expected a count for each cell, and a threshold for each group")
+        if threshold is None and column >= 0 and levels < 2:
+            raise TypeError("expected two levels or more")
+
+    def width(self):
+        """How many columns rows need at least."""
+        return max(self._places.width(), self._column + 1)
+
+    def add(self, cnp.ndarray X not None, cnp.ndarray words not None):
+        """Add the reports of rows X (n, p), by random words (n, `words`) or more of them."""
+        cdef Rows rows
+        cdef cnp.ndarray flat = np.ascontiguousarray(words)
+        cdef const uint64_t* word = word_matrix(flat)
+        cdef Py_ssize_t each = cnp.PyArray_DIM(flat, 1), i
+        rows_of(X, &rows)
+        if rows.width < self.width() or cnp.PyArray_DIM(flat, 0) != rows.n or each < self.words:
+            raise TypeError("the rows have too few columns or words")
+        for i in range(rows.n):
+            self._report(&rows, i, word + i * each)
+        if flat is not words:
+            flat[...] = 0
+
+    cdef void _report(self, const Rows* X, Py_ssize_t i, const uint64_t* word) noexcept:
+        cdef int64_t cell = self._places._of(X, i), low
+        cdef double value, at
+        cdef uint64_t bits
+        cdef Py_ssize_t j
+        if self._column >= 0:
+            value = entry(X, i, self._column)
+            if self._threshold != NULL:
+                cell = 2 * cell + (value > self._threshold[cell])
+            else:
+                at = (min(max(value, -1.0), 1.0) + 1.0) / 2.0 * (self._levels - 1)
+                low = min(<int64_t> at, self._levels - 2)
+                cell = cell * self._levels + low + (<double> (word[0] >> 11) / GRID < at - low)
+        word += self._first
+        if self._unary:
+            for j in range(self._cells):
+                bits = (word[j // 4] >> 16 * (j % 4)) & 0xFFFF
+                self._count[j] += bits < (HALF if j == cell else self._other)
+        else:
+            self._count[cell if word[0] < self._keep else <int64_t> (<double> (word[1] >> 11) / GRID * self._cells)] += 1
+        self._count[self._cells] += 1
+
+
+cdef class DrawnReport(RecordKernel):
+    """Reports about one of several statistics, for one record of p features: what `Drawn.learn` does with one row.
+
+    `parts`: what reports. `until`: (parts - 1,) where the share of each ends. `seen`: (1,) int64, counts the records. `rng`:
+    has fresh words.
+    """
+
+    cdef tuple _parts
+    cdef object _rng
+    cdef const double* _until
+    cdef int64_t* _seen
+    cdef Py_ssize_t _words
+    cdef bint _fresh
+
+    def __init__(self, parts, cnp.ndarray until not None, cnp.ndarray seen not None, Py_ssize_t p, rng, bint fresh):
+        self._parts, self._kept, self._rng = tuple(parts), (until, seen), rng
+        self._until, self._seen, self._fresh = vector(until), whole_numbers(seen), fresh
+        self._words = 1 + max([part.words for part in self._parts])
+        if len(until) != len(self._parts) - 1 or any(part.width() > p for part in self._parts):
+            raise TypeError("the rows or the shares are too few")
+        self.width, self.room, self.draws = p, self._words, False
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        cdef Reporter part
+        cdef uint64_t* word = <uint64_t*> room
+        cdef cnp.ndarray drawn
+        cdef Py_ssize_t k = 0
+        for part in self._parts:
+            if part._full and part._count[part._cells] + 1 >= part._full:
+                return False
+        if self._fresh:
+            if not fresh_words(word, self._words):
+                return False
+        else:
+            drawn = self._rng.draw(self._words)
+            memcpy(word, random_words(drawn), self._words * sizeof(uint64_t))
+        while k < len(self._parts) - 1 and self._until[k] <= <double> (word[0] >> 11) / GRID:
+            k += 1
+        self._seen[0] += 1
+        (<Reporter> self._parts[k])._report(X, 0, word + 1)
         return True

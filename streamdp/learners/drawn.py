@@ -14,12 +14,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamdp.aggregation.block_loops import DrawnReport
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.local_counts import CellReports, epsilon_of
 from streamdp.learners.local_roots import Roots
-from streamdp.privacy.entropy import AnyRng, FreshRng, uniform
+from streamdp.optim.record_kernel import RecordKernel
+from streamdp.privacy.entropy import AnyRng, FreshRng, FreshWords, uniform
 from streamdp.privacy.guarantees import Budget
 
 Part = CellReports | Roots | Hitters
@@ -71,6 +73,13 @@ class Drawn(Learner):
                         part.learn(rows[mine], words[mine, 1:])
             finally:
                 words[:] = 0
+                self.fast = None  # a block of reports may have ended
+
+    def record_kernel(self) -> RecordKernel | None:
+        parts = [part.reporter() for part in self.parts if not isinstance(part, Hitters)]
+        if len(parts) < len(self.parts):
+            return None
+        return DrawnReport(parts, self._until, self.seen, self.p, self.rng, isinstance(self.rng, FreshWords))
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.aggregation.block_loops import Places, Reporter
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Cells, Values
@@ -47,6 +48,7 @@ class Oracle:
     def __init__(self, cells: int, epsilon: float, unary: bool | None = None) -> None:
         self.cells = cells
         self.unary = cells > 3 * math.exp(min(epsilon, 50)) + 2 if unary is None else unary
+        self.other = 0
         if self.unary:  # bits of 16 random bits are exact: (1 - q) / q is at most e^epsilon
             self.other = math.ceil(_SIXTEEN / (math.exp(epsilon) + 1) * (2 - _CAREFUL))
             if self.other >= _SIXTEEN / 2:
@@ -57,20 +59,26 @@ class Oracle:
             self.keep = math.expm1(epsilon) / (math.expm1(epsilon) + cells) * _CAREFUL
             self.words, self._base = 2, (1 - self.keep) / cells
 
-    def reports(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """The sums of the reports of records in the cells `at` (n,), as counts (cells,), by random words (n, words)."""
-        if self.unary:
-            bits = words.view(np.uint16)[:, : self.cells]
-            ones = bits < self.other
-            rows = np.arange(len(at))
-            ones[rows, at] = bits[rows, at] < _SIXTEEN / 2
-            counted: np.ndarray = np.count_nonzero(ones, axis=0)
-            return counted
-        return np.bincount(self.randomised(at, words), minlength=self.cells)
+    def reporter(
+        self,
+        places: Places,
+        counts: np.ndarray,
+        column: int = -1,
+        levels: int = 0,
+        threshold: np.ndarray | None = None,
+        full: int = 0,
+    ) -> Reporter:
+        """What adds reports of rows to `counts` (cells + 1,); all else is as for `Reporter`."""
+        return Reporter(places, column, levels, threshold, counts, full, self.unary, self.other, self._kept)
+
+    @property
+    def _kept(self) -> int:
+        """How often a cell is kept, of 2^64."""
+        return int(min(self.keep * 2.0**64, 2.0**64 - 2.0**12))
 
     def randomised(self, at: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """The cells (n,) that records report, without unary encoding; `at` and the words are as for `reports`."""
-        keep = words[:, 0] < np.uint64(min(self.keep * 2.0**64, 2.0**64 - 2.0**12))
+        """The cells (n,) that records in the cells `at` (n,) report, by words (n, 2), without unary encoding."""
+        keep = words[:, 0] < np.uint64(self._kept)
         other = (uniform(words[:, 1]) * self.cells).astype(np.int64)
         return np.where(keep, at, other)
 
@@ -108,31 +116,25 @@ class CellReports:
 
     def __init__(self, block: Cells | Values, epsilon: float) -> None:
         self.levels = np.zeros(1)
-        groups, self._cell_of = block.groups.count, self._cells
         if isinstance(block, Values):
             several = [np.linspace(-1, 1, k) for k in _LEVELS]
+            groups = block.groups.count
             self.levels = min(several, key=lambda levels: _largest_variance(levels, groups, epsilon))
-            self._cell_of = self._rounded
-        self._block: Any = block
+        self._block = block
         self._oracle = Oracle(block.size if isinstance(block, Cells) else groups * len(self.levels), epsilon)
         self.words = 1 + self._oracle.words
         self._state = np.zeros(self._oracle.cells + 1, dtype=np.int64)  # the counts, and the number of reports
 
-    def _cells(self, X: np.ndarray, word: np.ndarray) -> np.ndarray:
-        cells: np.ndarray = self._block.cells.of(X)
-        return cells
-
-    def _rounded(self, X: np.ndarray, word: np.ndarray) -> np.ndarray:
-        place = (np.clip(X[:, self._block.column], -1, 1) + 1) / 2 * (len(self.levels) - 1)
-        low = np.minimum(place.astype(np.int64), len(self.levels) - 2)
-        up = uniform(word) < place - low
-        cells: np.ndarray = self._block.groups.of(X) * len(self.levels) + low + up
-        return cells
+    def reporter(self) -> Reporter:
+        """What adds reports of rows, until a state is taken over."""
+        block = self._block
+        if isinstance(block, Cells):
+            return self._oracle.reporter(block.cells.places, self._state)
+        return self._oracle.reporter(block.groups.places, self._state, block.column, len(self.levels))
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
         """Take the reports of rows X (n, p), made with random words (n, words)."""
-        counts = self._oracle.reports(self._cell_of(X, words[:, 0]), np.ascontiguousarray(words[:, 1 : self.words]))
-        self._state = self._state + np.append(counts, len(X))
+        self.reporter().add(X, words)
 
     @property
     def n(self) -> int:

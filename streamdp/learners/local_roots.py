@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from streamdp.aggregation.block_loops import Reporter
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Index
@@ -40,7 +41,7 @@ class Roots:
         self.words = self._oracle.words
         self._contrast = np.array([1 - q, -q])
         self._blocks = np.zeros((0, 1 + 2 * k))  # of each ended block: records, thresholds, z
-        self._open = np.zeros(2 * k + 1)  # counts and reports of the open block
+        self._open = np.zeros(2 * k + 1, dtype=np.int64)  # counts and reports of the open block
         self._search = np.zeros((k, 6))
         self._search[:, : _SLOPE + 1] = 1.0, -1.0, 1.0, 1.0
         self._totals = np.zeros(2 * k + 1)  # counts and reports of all ended blocks
@@ -55,14 +56,16 @@ class Roots:
     def _full(self) -> int:
         return max(_FIRST, int(self._totals[-1]) // _PART)
 
+    def reporter(self) -> Reporter:
+        """What adds reports of rows to the open block, without its last one, until a block ends."""
+        places, t = self._groups.places, self._t
+        return self._oracle.reporter(places, self._open, self._column, threshold=t, full=self._full)
+
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
         """Take the reports of rows X (n, p), made with random words (n, words)."""
-        words = np.ascontiguousarray(words[:, : self.words])
         while len(X):
             taken = min(len(X), self._full - int(self._open[-1]))
-            groups = self._groups.of(X[:taken])
-            cells = 2 * groups + (X[:taken, self._column] > self._t[groups])
-            self._open = self._open + np.append(self._oracle.reports(cells, words[:taken]), taken)
+            self.reporter().add(X[:taken], words[:taken])
             X, words = X[taken:], words[taken:]
             if self._open[-1] >= self._full:
                 self._end()
@@ -182,7 +185,8 @@ class Roots:
         """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         blocks = np.asarray(state["blocks"], dtype=float)
         self._blocks = finite_array(state, "blocks", (len(blocks), self._blocks.shape[1]))
-        self._open, self._totals = (finite_array(state, name, self._open.shape) for name in ("open", "totals"))
+        opened, self._totals = (finite_array(state, name, self._open.shape) for name in ("open", "totals"))
+        self._open = opened.astype(np.int64)
         self._search = finite_array(state, "search", self._search.shape)
         self._t = finite_array(state, "t", self._t.shape)
         if np.any(self._blocks[:, 0] < 1) or np.any(np.abs(self._t) > 1) or np.any(self._search[:, _SLOPE] <= 0):

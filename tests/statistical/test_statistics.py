@@ -19,6 +19,7 @@ from streamdp.learners.sums import Held, Pan
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from tests.support.audit import lower_bound
+from tests.support.oracles import reports
 from tests.support.sizes import some
 
 RUNS = 12_000
@@ -76,7 +77,7 @@ def test_a_report_keeps_the_claim_and_one_with_twice_the_epsilon_does_not(budget
         found = []
         for cell in (0, 1):
             words = rng.integers(0, 2**64, (RUNS, oracle.words), dtype=np.uint64)
-            each = [oracle.reports(np.array([cell]), words[i : i + 1]) for i in range(RUNS)]
+            each = [reports(oracle, np.array([cell]), words[i : i + 1]) for i in range(RUNS)]
             found.append(np.array([float(report[0]) - float(report[1]) for report in each]))
         return lower_bound(budget, found[0], found[1])
 

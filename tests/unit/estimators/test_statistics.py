@@ -26,10 +26,12 @@ from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAva
 from streamdp.estimators import Statistics
 from streamdp.learners import ranks
 from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root, sums_of
+from streamdp.learners.drawn import Drawn
 from streamdp.learners.local_counts import CellReports, Oracle
 from streamdp.learners.ranks import distances, weights
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
+from tests.support.oracles import reports
 
 FEATURES = {"charge": (0, 100), "region": ["north", "south", "west"], "age": (18, 65)}
 DECLARED: dict[str, dict[str, Any]] = {
@@ -169,6 +171,41 @@ def test_a_cap_allows_a_person_once_a_batch_and_counts_the_others() -> None:
 def test_what_is_no_frame_and_no_array_is_refused(rows: Any) -> None:
     with pytest.raises(SchemaError, match="expected a frame or an array"):
         of("process").learn_many(rows)
+
+
+@pytest.mark.parametrize("budget", ["eps=1", "eps=6"])
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"m": {"mean": "x", "by": "g"}},
+        {"s": {"sum": "x"}, "c": {"count": ["g", "x"], "edges": {"x": [0, 0.2, 0.7, 1]}}},
+        {"q": {"quantile": [0.2, 0.5], "of": "x", "by": "g"}, "m": {"mean": "x"}},
+    ],
+)
+def test_single_reports_are_made_by_compiled_code_as_those_of_rows_are(
+    declared: Any, budget: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, groups = np.random.default_rng(5), [str(i) for i in range(7)]
+    X = np.column_stack([rng.uniform(-1, 1, 3000), rng.integers(0, 7, 3000)])
+    whole, single = (
+        Statistics(declared, {"x": (0, 1), "g": groups}, budget=budget, trust="nobody", seed=8) for _ in range(2)
+    )
+    whole.learn_encoded(X, np.zeros(len(X)))
+    slow, exact = 0, Drawn.learn
+
+    def counted(*given: Any) -> None:
+        nonlocal slow
+        slow += 1
+        exact(*given)
+
+    monkeypatch.setattr(Drawn, "learn", counted)
+    for value, group in X.tolist():
+        single.learn_one({"x": (value + 1) / 2, "g": groups[int(group)]})
+    assert slow < 300
+    assert whole.n_seen == single.n_seen == len(X)
+    mine, theirs = whole.state_dict(), single.state_dict()
+    assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+    assert sum(name[0].isdigit() for name in mine) >= 1
 
 
 def test_the_single_statistics_have_the_interface_of_river() -> None:
@@ -423,7 +460,7 @@ def test_reports_have_their_law_and_the_stated_variance(unary: bool) -> None:
     f = []
     for _ in range(1000):
         words = rng.integers(0, 2**64, (64, oracle.words), dtype=np.uint64)
-        f.append(oracle.frequencies(oracle.reports(at, words), 64).f)
+        f.append(oracle.frequencies(reports(oracle, at, words), 64).f)
     mean, true = np.mean(f, axis=0), np.array([40, 20, 4]) / 64
     stated = oracle.expected(true)
     for j in range(3):
