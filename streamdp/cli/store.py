@@ -27,6 +27,7 @@ from streamdp.cli.common import (
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamdp.data.records import Position
     from streamdp.store.reading import Sink
 
 _MOST_DECIMALS = 12
@@ -87,12 +88,19 @@ def status(
         _print_json({name.replace(" ", "_"): value for name, value in rows.items()})
         return
     del rows["doubts"]
+    rows["position"] = _place(snapshot.position)
     rows.pop("sinks", None)
     rows = {"do not fit" if name == "dead_letters" else name.replace("_", " "): value for name, value in rows.items()}
     more = [("doubt", doubt) for doubt in reasons] + [("sink", _delivered(sink)) for sink in published]
     for name, value in [*rows.items(), *more]:
         typer.echo(f"{name + ':':14}{value:,}" if isinstance(value, int) else f"{name + ':':14}{value or 'none'}")
     typer.echo(f"\n{brief(model.statement())}")
+
+
+def _place(position: Position) -> str:
+    """A position without what stands elsewhere, or what a program alone compares."""
+    shown = {name: at for name, at in position.items() if name not in ("bad", "head", "first")}
+    return ", ".join(f"{name} {at:,}" if isinstance(at, int) else f"{name} {at}" for name, at in shown.items())
 
 
 def _shown(seconds: float) -> str:
@@ -152,7 +160,10 @@ def weights(
         compared = "" if baseline is None else f"  beside {baseline}"
         settled = "  not settled" if w.settled is False else interval
         typer.echo(f"{name:{width}}  {w.value:{shape}}{settled}{compared}")
-    typer.echo("no intervals" if not found or found[0].settled is None else f"{100 * level:g} % intervals")
+    if any(w.low is not None for w in found):
+        typer.echo(f"{100 * level:g} % intervals")
+    elif not found or found[0].settled is None:
+        typer.echo("no intervals")
     if (method := model.estimator.learner.method_name) is not None:
         typer.echo(f"learned by {method}")
     for doubt in [*needs(model.estimator, found), *model.doubts]:

@@ -45,6 +45,11 @@ class ColumnCounts:
     seen: dict[str, int] = field(default_factory=dict)
     dropped: str = ""  # how the records that are left out differ in this column, in words
 
+    @property
+    def often_padded(self) -> bool:
+        """Whether many values are declared ones but for blanks around them, or for .0 behind."""
+        return self.values > 0 and self.padded >= OFTEN * self.values
+
 
 @dataclass
 class _Form:
@@ -232,24 +237,27 @@ class Inspection:
 
     def warnings(self) -> list[str]:
         """What is often wrong with the values of a column, one sentence each with its fix."""
-        out = []
+        out, differ = [], []
         for name, found in self.columns_found.items():
             declared = self._schema.declarations.get(name)
             left_out = found.missing if declared is None or declared.fill is None else 0
             unknown = 0 if declared is not None and declared.other else found.unknown
+            others = found.others
+            if found.often_padded:  # `padded` tells of these
+                unknown = max(0, unknown - found.padded)
+                others = {text: n for text, n in others.items() if text.strip().removesuffix(".0") not in found.seen}
             more = "more classes" if name == self._schema.target else "more categories, or other: true"
             for count, what in (
                 (left_out, "are missing, and these records are left out; declare what missing means, or fill the gaps"),
-                (unknown, f"are not declared{_named(found.others)}; declare {more}"),
+                (unknown, f"are not declared{_named(others)}; declare {more}"),
                 (found.outside, "lie outside the declared bounds, and are clipped to them; declare wider bounds"),
             ):
                 if found.values and count >= OFTEN * found.values:
                     out.append(f"{name!r}: {100 * count / found.values:.0f} % of the values {what}")
             if found.dropped:
-                out.append(
-                    f"{name!r}: in the records that are left out it is {found.dropped}, so the model is not for people"
-                    " like them"
-                )
+                differ.append(f"{name!r} is {found.dropped}")
+        if differ:
+            out.append(f"in the records that are left out {', '.join(differ)}: the model is not for people like them")
         return out
 
     def between(self) -> list[str]:
@@ -268,7 +276,7 @@ class Inspection:
             f"{name!r}: {100 * found.padded / found.values:.0f} % of the values are declared ones with blanks around "
             "them, or with .0 behind, as 1.0 for 1; take these out of the data, or declare the values with them"
             for name, found in self.columns_found.items()
-            if found.values and found.padded >= OFTEN * found.values
+            if found.often_padded
         ]
 
     def shares(self) -> list[float]:
@@ -298,7 +306,7 @@ class Inspection:
         out = []
         for name, found in self.columns_found.items():
             absent = [repr(category) for category, count in found.seen.items() if not count]
-            if absent:
+            if absent and not found.often_padded:
                 out.append(
                     f"{name!r}: no record has {', '.join(absent)}; check the spelling, or leave it out, because noise"
                     " is added to its weight at every record"

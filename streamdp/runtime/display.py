@@ -73,8 +73,13 @@ class _Display:
         sys.stderr.write(f"streamdp: warning: {message}\n")
 
     def conclusions(self) -> list[str]:
-        """What the last measures, the last private answers and the learner say, as lines."""
+        """What the last measures, the last private answers and the learner say, as lines.
+
+        The end of the run has the sentences, too: they are lines for a person at a terminal who has sent it elsewhere.
+        """
         found = [] if self.warning is None else [f"warning: {self.warning}"]
+        if sys.stdout.isatty() or not sys.stderr.isatty():
+            return found
         return found + [f"{name}: {sentence}" for name, sentence in self._judged.items()]
 
     @property
@@ -152,7 +157,8 @@ class RunnerDisplay(_Display):
         self._holdout, self.warning = holdout, (holdout or {}).get("warning")
         if self._first is None or snapshot.seq > self._first.seq:
             more: dict[str, object] = {"commit": snapshot.seq, "committed_at": snapshot.committed_at}
-            more |= {} if self.quality is None else {"validation": self.quality.document()}
+            if self.quality is not None:  # the end of the run has the sentence
+                more["validation"] = asdict(self.quality)
             self._count("commit", snapshot.counts, more if holdout is None else more | {"holdout": holdout})
 
     def waiting(self, message: str) -> None:

@@ -44,11 +44,11 @@ def drawn(display: RunnerDisplay) -> list[list[str]]:
     return [line.split() for line in console.file.getvalue().splitlines()]
 
 
-def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Standard output, as a terminal."""
+def terminal(monkeypatch: pytest.MonkeyPatch, name: str = "stdout") -> io.StringIO:
+    """Standard output or error, as a terminal."""
     file = io.StringIO()
     monkeypatch.setattr(file, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stdout", file)
+    monkeypatch.setattr(sys, name, file)
     return file
 
 
@@ -179,6 +179,8 @@ def test_private_validation_and_drift_in_json_lines_and_tables(
     assert commit["validation"]["verdict"] == UNKNOWN
     assert end["validation"] == risen.sentence()
     assert end["doubts"] == ["theta sits on the border"]
+    assert display.conclusions() == []  # the last line has it
+    terminal(monkeypatch, "stderr")
     assert "the stream has changed" in display.conclusions()[0]
     with WorkerDisplay(lambda positions: {}) as worker:
         shown(worker)
