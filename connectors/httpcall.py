@@ -61,7 +61,7 @@ class Call:
     # same key meanwhile
     tell: list[Callable[[Answered | Exception], None]] = field(default_factory=list)
     # for reports of a topic: its position after them, which is committed with them
-    place: Mapping[str, Any] | None = None
+    place: Mapping[str, object] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))  # of each record, (size,)
     # of each unusable record, by index: its reason and maybe its column
     reasons: dict[int, dict[str, str]] = field(default_factory=dict)

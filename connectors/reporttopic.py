@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
@@ -38,7 +38,7 @@ class ReportTopic:
     def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, object], position: Position) -> None:
         self._topic = topic
         self._lock = threading.Lock()  # the thread that polls may be left alone with its last poll
-        self._position: dict[str, Any] = dict(position)
+        self._position: Position = dict(position)
         self._consumer = connect(bootstrap_servers, None, options)
         try:
             found = topic_id(self._consumer, topic)

@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator
 from numbers import Integral, Real
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 
 def raise_alone(error: Exception) -> NoReturn:
@@ -77,7 +77,7 @@ def check_choice(name: str, value: object, choices: Collection[str], others: str
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}{others}, got {value!r}{hint}")
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return whether any `value` is a real number that fits a double, and not a truth value."""
     if isinstance(value, int):
         return not isinstance(value, bool) and value.bit_length() < 1024
@@ -86,7 +86,7 @@ def is_number(value: object) -> bool:
 
 def check_level(level: object) -> None:
     """Raise `ConfigError` unless `level` is a confidence level, above 0 and below 1."""
-    if not is_number(level) or not 0 < level < 1:  # type: ignore[operator]
+    if not is_number(level) or not 0 < level < 1:
         got = level if is_number(level) else type(level).__name__
         raise ConfigError(f"level: expected a number above 0 and below 1, such as 0.95, got {got}")
 

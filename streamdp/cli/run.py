@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamdp.config.job import Accepted, JobConfig
     from streamdp.config.settings import ReadConfig
     from streamdp.data.records import Position, Source
+    from streamdp.estimators.estimator import Estimator
     from streamdp.runtime.display import RunnerDisplay
 
 
@@ -226,7 +227,7 @@ def _run_alone(
         runner.unlearned.check()
 
 
-def _say_opening(settings: ReadConfig, estimator: Any) -> None:
+def _say_opening(settings: ReadConfig, estimator: Estimator) -> None:
     """Say what a run waits for whose source may never end."""
     from streamdp.serving.doubts import opening
 

@@ -67,7 +67,7 @@ MOST_RECORDS = 10**18
 """The largest count of records: far beyond any stream, and exact in 64 bits."""
 
 
-def check_poll(max_records: object, timeout_s: Any) -> None:
+def check_poll(max_records: object, timeout_s: object) -> None:
     """Raise `ConfigError` unless `max_records` is a whole number, and `timeout_s` a number of seconds."""
     check_whole("max_records", max_records, 0, MOST_RECORDS)
     if not (is_number(timeout_s) and timeout_s < threading.TIMEOUT_MAX):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -262,7 +262,7 @@ class Schema:
         faults.refuse()
         return x, float(y[0])
 
-    def encoder(self, classes: Mapping[Any, float] | None = None) -> Encoder:
+    def encoder(self, classes: Mapping[Hashable, float] | None = None) -> Encoder:
         """Return what makes columns of raw values; `classes`: the encoded targets of the classes, if there are any."""
         features = [(name, d.codes or None, d.pieces) for name, d in self.declarations.items()]
         read = self.plain and not any(d.hashed or d.length for d in self.declarations.values())

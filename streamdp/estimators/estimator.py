@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -121,7 +121,7 @@ class Estimator(river_base.Estimator, Parameters):
     _covers = "this model"
     _coded = False
     """Whether a category is one column, its code: see `Schema`."""
-    _index: dict[Any, float] | None = None
+    _index: dict[Hashable, float] | None = None
     """The encoded targets of the classes; None for numbers."""
 
     def __new__(cls, *args: object, **given: object) -> Self:
@@ -217,7 +217,7 @@ class Estimator(river_base.Estimator, Parameters):
         """The source of the noise; what a learner keeps that is noisy from the first record on has no words in it."""
         return fresh_words(self.seed) if self.learns.noisy_from_first else entropy(self.seed)
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: AnyRng) -> Learner:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Learner:
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class Features:
     Raises `ConfigError` if there is no name, or if a name occurs twice.
     """
 
-    def __init__(self, names: Sequence[Any], owner: str, classes: Mapping[Any, float] | None = None) -> None:
+    def __init__(self, names: Sequence[Any], owner: str, classes: Mapping[Hashable, float] | None = None) -> None:
         try:
             fits = len(set(names)) == len(names) > 0
         except TypeError:  # a name without a hash
@@ -146,7 +146,7 @@ class SchemaFeatures(Features):
         self,
         declared: Mapping[Any, object],
         owner: str,
-        classes: Mapping[Any, float] | None = None,
+        classes: Mapping[Hashable, float] | None = None,
         coded: bool = False,
     ) -> None:
         from streamdp.data.schema import Schema
@@ -322,7 +322,7 @@ def _text(name: object, value: object) -> str:
 def features_of(
     declared: Sequence[object] | Mapping[Any, object],
     owner: str,
-    classes: Mapping[Any, float] | None = None,
+    classes: Mapping[Hashable, float] | None = None,
     coded: bool = False,
 ) -> Features:
     """Return the features that are `declared`, a list of names or a public schema; the rest is as for `SchemaFeatures`.

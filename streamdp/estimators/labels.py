@@ -16,12 +16,12 @@ TRUTH_VALUES: tuple[Hashable, ...] = (False, True)
 _EXACT = 1 << 53
 
 
-def numbers_of(labels: Iterable[Hashable]) -> dict[Any, float]:
+def numbers_of(labels: Iterable[Hashable]) -> dict[Hashable, float]:
     """Return the number of each label: its place in the order of the declaration."""
     return {label: float(k) for k, label in enumerate(labels)}
 
 
-def number_of(label: object, numbers: Mapping[Any, float]) -> float:
+def number_of(label: object, numbers: Mapping[Hashable, float]) -> float:
     """Return the number of a label, one of `numbers`. Raises `SchemaError` if it is not declared."""
     try:
         found = numbers.get(label)
@@ -49,7 +49,7 @@ def target_of(y: object, loss: Loss, labels: tuple[Hashable, ...]) -> float:
     return target
 
 
-def numbers_of_array(labels: np.ndarray, numbers: Mapping[Any, float]) -> np.ndarray | None:
+def numbers_of_array(labels: np.ndarray, numbers: Mapping[Hashable, float]) -> np.ndarray | None:
     """As `number_of`, for an array (n,) of numbers or truth values, at once; None if this cannot be done exactly."""
     known: list[object] = list(numbers)
     if labels.dtype.kind not in "biuf" or labels.ndim != 1 or not all(_is_small(label) for label in known):

@@ -13,7 +13,7 @@ Proof: docs/proofs/pan_private.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from streamdp.estimators.batch_methods import BatchEstimator
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
@@ -21,6 +21,7 @@ from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.pan import PanBatches
+from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.guarantees import Budget
 
 _GUARANTEE = """
@@ -49,7 +50,7 @@ class _PanPrivate(BatchEstimator):
     method: Literal["auto", "newton", "ac-sa"] = "auto"
     learns = PanBatches
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> PanBatches:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: FreshRng) -> PanBatches:
         return PanBatches(problem, budget, rng, given(BatchPlan, self), mechanism=self.mechanism)
 
 

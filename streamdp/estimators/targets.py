@@ -140,7 +140,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
     loss: LossName | Loss = "logistic"
     classes: Sequence[Hashable] | None = field(default=None, kw_only=True)
-    _index: dict[Any, float] = field(init=False)
+    _index: dict[Hashable, float] = field(init=False)
     predicts_classes = True
     probabilistic = True
     """Whether the loss gives probabilities of the classes."""

@@ -12,11 +12,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from streamdp.data.records import RawRecord, Source
+from streamdp.data.records import Position, RawRecord, Source
 from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
@@ -84,7 +83,7 @@ class Notes:
     def __init__(self, path: str, agreement: Agreement) -> None:
         self.path = Path(os.path.realpath(path))  # one file has one lock, by whatever name
         self._agreement = agreement.digest
-        self.position: dict[str, Any] | None = None
+        self.position: Position | None = None
         self.batch: Place | None = None
         self.sent = self.answered = self.declined = self.dead = 0
         self._lock = FileLock(str(self.path))

@@ -20,6 +20,7 @@ from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.logs import Entry, LogReader, LogWriter, Tell, check_log, silent
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, PART_BYTES, Place, cut, place_text, read_key, read_message
 from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
 
 _POLL_S = 0.2
 _ANOTHER = "the topic of messages is not the one that this shuffler has read: it was recreated"
@@ -41,7 +42,7 @@ class Mixer:
     agreement: Agreement
     messages: LogReader
     shuffled: LogWriter
-    store: Any
+    store: Store
     _: KW_ONLY
     wait_seconds: float = math.inf
     tell: Tell = silent

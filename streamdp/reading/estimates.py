@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 KNOWN = 4.5
 """A group is known if its share is more than this many deviations above 0: of empty ones 3 in a million are."""
 
+Ends = tuple[float, float] | tuple[np.ndarray, np.ndarray] | np.ndarray
+"""Two numbers, or two arrays of them."""
+
 
 def limits_of(
-    limits: np.ndarray, answer: np.ndarray, shown: np.ndarray, between: Any = (-math.inf, math.inf)
+    limits: np.ndarray, answer: np.ndarray, shown: np.ndarray, between: Ends = (-math.inf, math.inf)
 ) -> np.ndarray:
     """The limits (k, 2) of values (k,) that are `shown` in place of an `answer` (k,), from the limits around this.
 

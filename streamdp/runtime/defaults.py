@@ -1,7 +1,5 @@
 """Defaults that the runner, the worker and the configuration share, and the check of the intervals of commits."""
 
-from typing import Any
-
 from streamdp.errors import ConfigError, is_number
 
 COMMIT_RECORDS = 100_000
@@ -35,7 +33,7 @@ WATCH_S = 1.0
 """How often a worker asks its source what is not read, in seconds."""
 
 
-def check_intervals(commit_records: Any, commit_seconds: Any) -> None:
+def check_intervals(commit_records: object, commit_seconds: object) -> None:
     """Raise `ConfigError` unless `commit_records` is at least 1, and `commit_seconds` above 0."""
     if not (is_number(commit_records) and is_number(commit_seconds) and commit_records >= 1 and commit_seconds > 0):
         raise ConfigError("commit_records must be at least 1 and commit_seconds positive")

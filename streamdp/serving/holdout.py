@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
 from streamdp.optim.losses import loss_for
+
+if TYPE_CHECKING:
+    from streamdp.estimators.estimator import Estimator
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
@@ -42,7 +45,7 @@ class Holdout:
         if not len(self._y):
             raise SourceError(f"{path}: the holdout has no records")
 
-    def measure(self, estimator: Any) -> dict[str, object] | None:
+    def measure(self, estimator: Estimator) -> dict[str, object] | None:
         """Measure an `estimator` of the job; None while nothing is learned.
 
         Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from streamdp.config.job import Accepted, JobConfig
+    from streamdp.estimators.estimator import Estimator
     from streamdp.ledger.loans import Loan
 
 RETRY_S = 1.0
@@ -282,7 +283,7 @@ class Driver:
                 _remove_shuffle_files(computed)
         return self._one_part(learner, counts, results, mark)
 
-    def _one_part(self, learner: Any, counts: Counts, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
+    def _one_part(self, learner: Estimator, counts: Counts, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
         dead = sum((Counter(result.dead) for result in results), Counter[str]())
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         return self._part(self.shards[0], Result(learner.state_dict(), counts, dead, *nobody), mark)
@@ -356,7 +357,7 @@ def _patiently(call: Callable[[], T]) -> T:
     return call()
 
 
-def _count(learner: Any, counts: Counts) -> None:
+def _count(learner: Estimator, counts: Counts) -> None:
     """Count in the learner which records other processes did not learn."""
     learner.n_refused += counts.refused
     learner.n_left_out += counts.left_out

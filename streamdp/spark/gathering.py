@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from streamdp.config.job import JobConfig
+    from streamdp.estimators.estimator import Estimator
 
 Scaled = tuple[np.ndarray, np.ndarray]
 """The columns (k,) that are scaled, and their centres and scales (2, k)."""
@@ -160,7 +161,7 @@ class PartitionQuestion(SparkTask):
 
 
 @lru_cache(maxsize=4)
-def _learner(definition: str) -> Any:
+def _learner(definition: str) -> Estimator:
     """A learner that knows the loss and the columns of a job, and no records; for all questions to a Python worker."""
     return definition_of(definition).build_estimator(None)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.shuffle import ShuffleBatches, cohort_of
-from streamdp.privacy.entropy import Entropy, SeededEntropy
+from streamdp.privacy.entropy import Entropy, Rng, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 
 _GUARANTEE = """
@@ -63,7 +62,7 @@ class _Shuffle(BatchEstimator):
     batch = property(batch)
     finished = of_learner(ShuffleBatches, "finished")
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> ShuffleBatches:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Rng) -> ShuffleBatches:
         cohort = None if self.cohort is None else cohort_of(self.cohort)
         if cohort is not None and self.features is None:
             raise ConfigError("cohort: it needs declared features, because only `absorb` learns")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def mechanism_for(choice: str | type[Mechanism], budget: Budget) -> type[Mechani
 
 
 @lru_cache(maxsize=4096)
-def calibrated(kind: Any, budget: Budget, bound: float, sensitivity: float) -> Mechanism:
+def calibrated(kind: type[Mechanism], budget: Budget, bound: float, sensitivity: float) -> Mechanism:
     """`kind(budget, bound, sensitivity)`, a `Mechanism`, cached because many records have the same budget.
 
     Raises `ConfigError` for one that is not of the library and claims less than the noise of its code gives.
