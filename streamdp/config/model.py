@@ -14,7 +14,12 @@ from streamdp.config.trust import ESTIMATORS, STATISTICS
 from streamdp.errors import ConfigError
 from streamdp.estimators.door import Trust, trust_of
 from streamdp.estimators.estimator import Estimator
+from streamdp.learners.user_reports import Centre
+from streamdp.optim.steps import Clock
 from streamdp.privacy.guarantees import parse_budget
+from streamdp.privacy.mechanisms import MechanismName
+from streamdp.reading.change import OnChange
+from streamdp.scaling.units import Scaling
 from streamdp.validation.plan import plan_of
 
 if TYPE_CHECKING:
@@ -75,11 +80,11 @@ class ModelConfig(Settings):
     estimator: Literal[ESTIMATORS] = ""  # type: ignore[valid-type]  # `config.trust` chooses it
     loss: str | dict[str, Any] | None = None
     budget: BudgetText = "eps=1"
-    mechanism: Literal["auto", "laplace", "gaussian", "privunit", "none"] | None = None
+    mechanism: MechanismName | None = None
     eta: float | None = None
     alpha: float | None = None
-    clock: Literal["information", "records"] | None = None
-    scaling: Literal["private", "declared", "none"] | None = None
+    clock: Clock | None = None
+    scaling: Scaling | None = None
     domain: DomainConfig | None = None
     intercept: bool | None = None
     share: float | None = Field(default=None, ge=1e-6, le=1e6)
@@ -90,13 +95,13 @@ class ModelConfig(Settings):
     zone: str | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
-    change: Literal["follow", "ignore"] | None = None
+    change: OnChange | None = None
     method: str | None = None
     items_per_user: int | None = None
     window: int | None = None
     window_seconds: float | None = None
     spread: float | None = None
-    centre: Literal["zero", "asked"] | None = None
+    centre: Centre | None = None
     cohort: dict[str, int] | None = None
 
     @model_validator(mode="after")

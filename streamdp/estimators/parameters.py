@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from inspect import cleandoc, signature
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamdp.optim.domains import Domain
     from streamdp.optim.losses import Loss, LossName
     from streamdp.privacy.guarantees import Budget
+    from streamdp.reading.change import OnChange
 
 Estimator = TypeVar("Estimator", bound=type)
 Plan = TypeVar("Plan", bound="DataclassInstance")
@@ -106,7 +107,7 @@ class Parameters:
     intercept: bool = True
     ledger: Ledger | None = None
     seed: int | None = None
-    change: Literal["follow", "ignore"] | None = None
+    change: OnChange | None = None
 
 
 def given(kind: type[Plan], model: Any) -> Plan:

@@ -36,7 +36,7 @@ from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.guarantees import ApproxDP, Budget
 from streamdp.privacy.release import Release
 from streamdp.reading.batch_intervals import StepEstimates
-from streamdp.reading.change import follows
+from streamdp.reading.change import OnChange, follows
 from streamdp.scaling.batch_search import LEAST_SPREAD
 from streamdp.scaling.units import free_units
 
@@ -54,7 +54,7 @@ class BatchPlan:
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float = 0.0
-    change: str | None = None
+    change: OnChange | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):

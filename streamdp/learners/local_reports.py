@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -29,14 +29,14 @@ from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms import Mechanism, NoNoise, PrivUnit, calibrated, mechanism_for, record_rows
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import arithmetic_note
-from streamdp.reading.change import follows
+from streamdp.reading.change import OnChange, follows
 from streamdp.reading.intervals import SEGMENTS
 from streamdp.reading.moderation import UNKNOWN, Noise, noise_at
 from streamdp.scaling import pair_bits, schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import FIRST_SCALE, begin
 from streamdp.scaling.search import Question
-from streamdp.scaling.units import SCALINGS, Units, free_units, scaling_of
+from streamdp.scaling.units import Scaling, Units, free_units, scaling_of
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
@@ -114,13 +114,13 @@ class LocalReports(Learner):
         *,
         mechanism: str | type[Mechanism],
         steps: Steps,
-        scaling: str | None,
+        scaling: Scaling | None,
         averaged: bool,
-        change: str | None,
+        change: OnChange | None,
     ) -> None:
         super().__init__(replace(problem, loss=weighted_by_norm(problem.loss)), budget, rng)
         if scaling is not None:
-            check_choice("scaling", scaling, SCALINGS, " or None")
+            check_choice("scaling", scaling, get_args(Scaling), " or None")
         self.mechanism, self.steps, self.scaling, self.averaged = mechanism, steps, scaling, averaged
         self.follows = follows(change, None if steps.clock == "information" else 'with clock="records"')
         self.default = self.mechanism_of(budget)  # a budget that cannot be served is an error now

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -40,15 +40,19 @@ from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.mechanisms.response import respond
 from streamdp.privacy.release import JOINED, REFUSED, Prepared
 from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
-from streamdp.reading.change import follows
+from streamdp.reading.change import OnChange, follows
 from streamdp.scaling.search import UnitSearch
-from streamdp.scaling.units import SCALINGS, Units, free_units, rebase, scaling_of
+from streamdp.scaling.units import Scaling, Units, free_units, rebase, scaling_of
 
 ITEMS = 16
 WINDOW = 10_000
 MOST_WINDOW = 2**31
 _LARGEST_REPORT = 1e75
 _CELLS = 2**22  # the largest size of an array with one row for each user who answers
+
+
+Centre = Literal["zero", "asked"]
+"""Around what a user's average gradient is cut."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ class UserWindow:
     items_per_user: int
     window: int
     spread: float | None
-    scaling: str | None
-    change: str | None
+    scaling: Scaling | None
+    change: OnChange | None
     smoothness: float | None
     strong_convexity: float
 
@@ -80,17 +84,17 @@ class UserPlan(UserWindow):
     """The parameters of user-level reports; see the estimators."""
 
     method: str
-    centre: str
+    centre: Centre
     window_seconds: float | None
     horizon: int | None
     batch_size: int | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("centre", self.centre, ("zero", "asked"))
+        check_choice("centre", self.centre, get_args(Centre))
         check_choice("method", self.method, ("auto", "asgd", "ac-sa"))
         if self.scaling is not None:
-            check_choice("scaling", self.scaling, SCALINGS, " or None")
+            check_choice("scaling", self.scaling, get_args(Scaling), " or None")
         if (seconds := self.window_seconds) is not None and not (is_number(seconds) and seconds > 0):
             raise ConfigError(f"window_seconds: expected a positive number, or None, got {seconds!r}")
         for name, value in (("horizon", self.horizon), ("batch_size", self.batch_size)):

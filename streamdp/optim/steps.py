@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
 from streamdp.errors import ConfigError, check_choice
 
-CLOCKS = ("information", "records")
+Clock = Literal["information", "records"]
+"""What measures the progress of steps."""
 EACH = 4.0
 """I_0/d, in units of 1/C0^2."""
 _LATER = 2.0  # T_0/I_0 for classes
@@ -48,7 +50,7 @@ class Steps:
 
     eta: float = 1.0
     alpha: float = 0.6
-    clock: str = "information"
+    clock: Clock = "information"
 
     def __post_init__(self) -> None:
         for name in ("eta", "alpha"):
@@ -62,7 +64,7 @@ class Steps:
             raise ConfigError(f"eta: expected a positive number of at most {_LARGEST:g}, got {self.eta}")
         if not 0 <= self.alpha <= 1:
             raise ConfigError(f"alpha: expected a number from 0 to 1, got {self.alpha}")
-        check_choice("clock", self.clock, CLOCKS)
+        check_choice("clock", self.clock, get_args(Clock))
 
     def numbers(self, distance: float, bound: float, d: float, classes: bool = False) -> tuple[float, float, float]:
         """Return (factor, alpha, T_0): step i is factor tau_i (T_i + T_0)^-alpha. With "records" tau_i = 1 and T_0 = 0.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -55,14 +55,18 @@ def about(changes: int, record: int | None) -> str | None:
     )
 
 
-def follows(choice: str | None, unable: str | None) -> bool:
+OnChange = Literal["follow", "ignore"]
+"""What a learner does about a change of its stream."""
+
+
+def follows(choice: OnChange | None, unable: str | None) -> bool:
     """Whether a learner looks for changes: "follow" or "ignore" of its parameter `change`, or None: if it can.
 
     `unable` says when it cannot, such as 'with clock="records"'; None: it can. Raises `ConfigError` for another choice,
     and for "follow" if it cannot.
     """
     if choice is not None:
-        check_choice("change", choice, ("follow", "ignore"), " or None")
+        check_choice("change", choice, get_args(OnChange), " or None")
     if choice == "follow" and unable is not None:
         raise ConfigError(f"change: no changes are looked for {unable}: leave it out, or set it to ignore")
     return unable is None and choice != "ignore"

@@ -8,7 +8,7 @@ shown is in original units.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,8 @@ FAR_OF_NUMBERS = 12.0
 """The same in batches of numbers, whose losses are robust, unless the slope is `MOST`."""
 MOST = 40.0
 """The slope of a column that has one value almost always, so that no spread is seen."""
-SCALINGS = ("private", "declared", "none")
+Scaling = Literal["private", "declared", "none"]
+"""How columns and targets are centred and scaled."""
 _BOUNDS = "declared bounds, in `features` or `target`"
 TARGET = """
     The public bounds (low, high) of the target. With an intercept, and without a domain, `smoothness`,
@@ -134,7 +135,7 @@ def free_units(
 
 
 def scaling_of(asked: str | None, usual: str, bounds: bool, needs: Mapping[str, Mapping[str, bool]]) -> str:
-    """Return which of `SCALINGS` is meant: the one that was asked for, or the usual one where that is possible.
+    """Return which `Scaling` is meant: the one that was asked for, or the usual one where that is possible.
 
     `bounds` says whether there are declared ones. `needs` has what must hold for a scaling, by its name. Raises
     `ConfigError` if what was asked for is not possible.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,10 +26,11 @@ from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_intervals import settling as settling_of
 from streamdp.learners.local_reports import Answer, LocalReports, Report
-from streamdp.optim.steps import Steps
+from streamdp.optim.steps import Clock, Steps
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.mechanisms import Mechanism, MechanismName, mechanism_for
+from streamdp.scaling.units import Scaling
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -78,8 +79,8 @@ class _Reports(Estimator):
     mechanism: MechanismName | type[Mechanism] = "auto"
     eta: float = 1.0
     alpha: float = 0.6
-    clock: Literal["information", "records"] = "information"
-    scaling: Literal["private", "declared", "none"] | None = None
+    clock: Clock = "information"
+    scaling: Scaling | None = None
     validation: Mapping[str, object] | None = None
     averaged: ClassVar[bool] = False
     learns = LocalReports

@@ -26,10 +26,10 @@ from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_answers import UserReport
-from streamdp.learners.user_reports import ITEMS, WINDOW, UserPlan, UserReports
+from streamdp.learners.user_reports import ITEMS, WINDOW, Centre, UserPlan, UserReports
 from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
-from streamdp.scaling.units import TARGET
+from streamdp.scaling.units import TARGET, Scaling
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
@@ -97,13 +97,13 @@ class _UserLevel(Estimator):
     window: int = WINDOW
     window_seconds: float | None = None
     spread: float | None = None
-    centre: Literal["zero", "asked"] = "zero"
+    centre: Centre = "zero"
     horizon: int | None = None
     batch_size: int | None = None
     smoothness: float | None = None
     strong_convexity: float = 0.0
     method: Literal["auto", "asgd", "ac-sa"] = "auto"
-    scaling: Literal["private", "declared", "none"] | None = None
+    scaling: Scaling | None = None
     learns = UserReports
     n_users = counted("n_users", "Reports learned.")
     n_asked = of_learner(UserReports, "n_asked")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import pytest
 
+from streamdp import estimators
 from streamdp.config.definition import read_definition
 from streamdp.config.job import JobConfig, make_config
+from streamdp.config.model import ModelConfig
 from streamdp.config.prospect import cheaper
+from streamdp.config.trust import ESTIMATORS
 from streamdp.errors import ConfigError
 from streamdp.learners.alike import alike
 
@@ -135,3 +139,13 @@ def test_what_teaches_as_much_falls_with_trust_and_rises_with_records() -> None:
         assert all(one is not None and one.window < one.process for one in found)
         assert [one.process for one in found if one] == sorted(one.process for one in found if one)
     assert alike("hinge", 4, "eps=1", 10_000) is None
+
+
+@pytest.mark.parametrize("kind", [getattr(estimators, name) for name in ESTIMATORS], ids=lambda kind: kind.__name__)
+def test_a_parameter_has_the_type_of_the_constructor_in_a_job(kind: type) -> None:
+    """So that texts which a learner takes are written once; the others are written in their own way in a job."""
+    own = {"loss", "budget", "domain", "cohort", "trust"}
+    given = signature(kind).parameters
+    for name in (ModelConfig.model_fields.keys() & given.keys()) - own:
+        declared, taken = ModelConfig.__annotations__[name].removesuffix(" | None"), given[name].annotation
+        assert taken.split(" | ")[0] == declared or taken.startswith("Literal["), name  # or fewer of them
