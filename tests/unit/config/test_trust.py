@@ -104,6 +104,14 @@ def test_delta_is_below_a_tenth_of_the_inverse_of_the_expected_records(records: 
     assert mine.model.budget == "eps=2,delta=1e-05"
 
 
+@pytest.mark.parametrize("given", [{}, {"budget": "eps=1"}], ids=str)
+def test_gaussian_noise_of_single_records_gets_a_delta(given: dict[str, Any]) -> None:
+    """Before, `mechanism: gaussian` asked for a delta that the default budget does not have."""
+    found = job(model={"trust": "nobody", "mechanism": "gaussian", **given}, expected_records=500)
+    assert found.model.budget == "eps=1,delta=1e-06"
+    assert job(model={"trust": "nobody", "mechanism": "gaussian", "budget": "mu=1"}).model.budget == "mu=1"
+
+
 def test_a_cap_without_delta_counts_as_many_budgets_as_its_epsilon_holds() -> None:
     capped = job(subject="who", cap="eps=3 per 30 days, total eps=9", model={"trust": "process"})
     assert capped.cap is not None
