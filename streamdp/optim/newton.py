@@ -45,7 +45,8 @@ _CALM, _SLOW = 16, 8  # without probes: so many N_0, or that part of the records
 _SURE, _SURE_BY_PROBES = 8, 1  # the last blocks of a change have this many N_0 records
 _COST, _MOST = 0.04, 0.5  # the share by which probes may raise the variance of a mean gradient; their most of mu^2
 _PROBE, _LEAST_PROBE = 10.0, 512.0  # records of a probe, over the root of N_0 / share; fewer take longer than learning
-_SOON, _BRIEF = 16, 3  # with so many changes within that many N_0 of the one before, changes do not last
+_SOON, _OFTEN = 16, 4  # a change is soon within so many N_0 of the one before, or within that part of the records
+_BRIEF = 3  # with so many that are soon, changes do not last: the last blocks have a quarter of that part
 _LATEST = 16  # so many probes are added up before it is worth looking for a change
 _SHARES = 1 / np.arange(1.0, _LATEST + 1)
 _LONGEST = 5.5  # so many batches of a search of columns are enough
@@ -572,7 +573,7 @@ class Newton(Growing):
         variances *= self._uneven(point)
         if self._cuts is not None:
             variances[-1] = _LOUD  # a scale that grows is no change
-        least = sure * self.noise / curvature.variance
+        least = max(sure * self.noise / curvature.variance, self.records / (4 * _OFTEN) * (state.soon >= _BRIEF))
         larger, newest = 1.0, state.blocks[change.used(state.blocks) - 1]
         # Before the first change, the scale comes down from that of the declared bounds: A of its batches is smaller.
         if scale is not None and not state.renewals and newest[change.SCALE_WEIGHT] > 0:
@@ -610,7 +611,8 @@ class Newton(Growing):
         )
         if not new:
             return forgotten
-        soon = state.changes > 0 and state.since * self.curvature.variance < _SOON * self.noise
+        near = max(_SOON * self.noise / self.curvature.variance, self.records / _OFTEN)
+        soon = state.changes > 0 and state.since < near
         noticed = replace(forgotten, noticed=float(self.records), since=0.0, changes=state.changes + 1)
         return replace(noticed, soon=state.soon + soon)
 

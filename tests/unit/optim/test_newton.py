@@ -312,3 +312,22 @@ def test_sums_in_other_units_give_the_same_answer(curvature: Curvature) -> None:
     assert other.weight < state.weight
     back = other.in_units(state.units, 1.0, curvature)
     np.testing.assert_allclose(answer(back), answer(state), rtol=1e-9)
+
+
+def test_days_that_end_soon_are_not_followed_however_much_budget_there_is() -> None:
+    """With eps=8 a day of 1,500 records is a sure change. Following each makes the mean error larger than ignoring."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150_000, 4))
+    days = np.repeat(rng.normal(size=100), 1500)
+    y = X @ np.array([1.0, -1.0, 0.5, 0.5]) + days + rng.normal(size=len(X))
+    errors = {}
+    for follow in ("follow", "ignore"):
+        names = {name: (-5.0, 5.0) for name in "abcd"}
+        model = PanPrivateRegressor(features=names, target=(-10, 10), budget="eps=8,delta=1e-6", change=follow, seed=1)
+        found = []
+        for rows in np.split(np.arange(len(X)), 100):
+            if model.learner.n_released:
+                found.append(float(np.mean(np.abs(model.predict_arrays(X[rows]) - y[rows]))))
+            model.learn_arrays(X[rows], y[rows])
+        errors[follow] = float(np.mean(found[50:]))
+    assert errors["follow"] < 1.1 * errors["ignore"]
