@@ -30,7 +30,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.cuts import UNEVEN, Cuts
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Logistic
-from streamdp.optim.newton_state import State, bend_of, slope_of
+from streamdp.optim.newton_state import State, bend_of, full, slope_of
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import shrunk
 from streamdp.reading import change
@@ -322,6 +322,8 @@ class Newton(Growing):
         self.records += advance
         if self.searching:
             self._search(total, size)
+            if self._replans and not self.searching:  # batches grow from here on
+                self.state = replace(self.state, replanned=float(self.records))
             return
         if self._searches(self.records - advance):  # too few for a step
             return
@@ -337,6 +339,11 @@ class Newton(Growing):
             self.state = self._forgotten(found.block, found.new)
         deviation = self.deviation * (1.0 if probes is None else probes.louder)
         self.learn([Round(asked, total, deviation)], size, self._information(size, deviation))
+        if self._scaled.size:
+            d, q = self.curvature.parameters, self.curvature.columns
+            moments, error = full(total[d:], q) / size, deviation / size
+            units = column_units.moved(self.state.units, moments, error)
+            self.state = self.state.in_units(units, math.inf, self.curvature)
         if self._follow and found is None:
             self.follow(_SURE)
 
@@ -408,8 +415,9 @@ class Newton(Growing):
             for point, mean, deviation in zip(points[:, :q], means[:, :q], spreads.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
         near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
-        if earlier := float(state.blocks[:, change.WEIGHT].sum()):
-            near = float(self._weighed(state, points[-1])[:, change.WEIGHT].sum()) / earlier
+        if earlier := change.used(state.blocks):  # those before the newest one were nearer when it came
+            last = earlier - 1, change.WEIGHT
+            near = float(self._weighed(state, points[-1])[last] / state.blocks[last])
         bent = 1.0  # A of another sigma, which is the last parameter of the newest block
         if self._huber and earlier:
             newest = state.blocks[change.used(state.blocks) - 1]

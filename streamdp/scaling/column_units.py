@@ -15,6 +15,8 @@ ERROR = 0.08
 """The deviation of the two means of a column that a batch of the search should have."""
 WIDE = 5.0
 """The slope of a column that is not found."""
+FAR = 2.5
+"""In units: columns that are further from their centres, in the root mean square, are placed anew."""
 _CLEAR = 3.0  # a spread is seen if it is so many errors
 _UNITS = MOST * LEAST  # half of a range, in units
 
@@ -30,3 +32,22 @@ def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error:
     found = (distances - np.abs(means) > _CLEAR * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
     moved = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
     return np.where(units[1] > 0, units, moved)
+
+
+def moved(units: np.ndarray, moments: np.ndarray, error: float) -> np.ndarray:
+    """Return the units (2, p) after a batch that saw a model: wider ones around where columns are now, if that is `FAR`.
+
+    `moments` (p + 1, p + 1) are noisy, weighted means of the products of the columns in their `units`, and 1, times
+    any factor, each with this `error`. The columns of a stream in the order of time may leave where the first batches
+    found them.
+    """
+    weight = float(moments[-1, -1])
+    if weight <= _CLEAR * error:
+        return units
+    means, squares = moments[:-1, -1] / weight, np.diag(moments)[:-1] / weight
+    far = (units[1] > 1) & (squares - _CLEAR * error / weight > FAR**2)
+    if not far.any():
+        return units
+    wider = np.sqrt(np.maximum(squares, FAR**2))
+    places = np.clip(units[0] + np.clip(means, -wider, wider) / units[1], -1, 1), np.maximum(units[1] / wider, 1.0)
+    return np.where(far, places, units)

@@ -14,7 +14,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Softmax
 from streamdp.optim.newton import Newton
-from streamdp.scaling.column_units import ERROR, LEAST, WIDE, searched
+from streamdp.scaling.column_units import ERROR, LEAST, WIDE, moved, searched
 from streamdp.scaling.units import FAR, FAR_OF_NUMBERS, MOST, Units
 
 BOTH = np.ones(2, dtype=bool)
@@ -140,6 +140,21 @@ def test_a_search_finds_narrow_columns_and_leaves_what_it_found(width: float) ->
     assert np.all(np.abs(units[0] - [0.6, 0.0, -0.9]) < [width, 0.3, 2 * LEAST])
     assert 1 / units[1, 1] > 0.3
     assert units[1, 2] == MOST
+
+
+def test_columns_that_leave_their_place_get_wider_units_around_where_they_are() -> None:
+    rng, units = np.random.default_rng(7), np.array([[0.5, -0.5, 0.0, 0.0], [20.0, 20.0, 8.0, 1.0]])
+    X = np.column_stack(
+        [rng.normal(0.5, 0.05, 4000), rng.normal(0.3, 0.2, 4000), np.full(4000, 0.5), np.full(4000, 9.0)]
+    )
+    rows = np.column_stack([(X - units[0]) * units[1], np.ones(len(X))])
+    moments = rows.T @ rows / len(rows)
+    for times in (1.0, 0.3):  # any weight
+        found = moved(units, times * moments, 0.01)
+        np.testing.assert_array_equal(found[:, [0, 3]], units[:, [0, 3]])  # where it was; and one that is not scaled
+        assert found[0, 1:3] == pytest.approx([0.3, 0.5], abs=0.02)
+        assert found[1, 1:3] == pytest.approx([20 / np.hypot(16, 4), 2.0], abs=0.05)
+    np.testing.assert_array_equal(moved(units, moments, 100.0), units)  # noise hides all
 
 
 # --- in the walk
