@@ -35,7 +35,7 @@ def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error:
 
 
 def moved(units: np.ndarray, moments: np.ndarray, error: float) -> np.ndarray:
-    """Return the units (2, p) after a batch that saw a model: wider ones around where columns are now, if that is `FAR`.
+    """Return the units (2, p) after a batch that saw a model: wider ones around the columns that are `FAR` from theirs.
 
     `moments` (p + 1, p + 1) are noisy, weighted means of the products of the columns in their `units`, and 1, times
     any factor, each with this `error`. The columns of a stream in the order of time may leave where the first batches

@@ -118,10 +118,10 @@ def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> No
         total = np.abs(rng.normal(size=curvature.size)) * size
         sigma = walk.estimate[-1] if curvature is HUBER else 4.0
         near = bent = 0.0
-        if points:  # the weight of what came before is that of its own error, with the way to the present point
+        if points:  # A has the weight of the newest block, by its own error, with the way to the present point
             ways, A = np.array(points)[:, :q] - walk.middle[:q], walk.state.hessian(q)
             errors = noise / weight**2 * q * np.sum(ways**2, axis=1) + 0.09 * np.sum((ways @ A) ** 2, axis=1)
-            near = np.average(1 / (1 + np.array(information) * errors), weights=information)
+            near = 1 / (1 + information[-1] * errors[-1])
             bent = near * (points[-1][-1] / walk.middle[d - 1] if curvature is HUBER else 1.0)  # A of another sigma
         tau = 1 / (V / size + z**2 * d / size**2)
         points.append(walk.middle)
@@ -322,7 +322,7 @@ def test_days_that_end_soon_are_not_followed_however_much_budget_there_is() -> N
     y = X @ np.array([1.0, -1.0, 0.5, 0.5]) + days + rng.normal(size=len(X))
     errors = {}
     for follow in ("follow", "ignore"):
-        names = {name: (-5.0, 5.0) for name in "abcd"}
+        names = dict.fromkeys("abcd", (-5.0, 5.0))
         model = PanPrivateRegressor(features=names, target=(-10, 10), budget="eps=8,delta=1e-6", change=follow, seed=1)
         found = []
         for rows in np.split(np.arange(len(X)), 100):
