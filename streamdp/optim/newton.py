@@ -322,7 +322,7 @@ class Newton(Growing):
         self.records += advance
         if self.searching:
             self._search(total, size)
-            if self._replans and not self.searching:  # batches grow from here on
+            if self._replans and self._fixed is None and not self.searching:  # batches grow from here on
                 self.state = replace(self.state, replanned=float(self.records))
             return
         if self._searches(self.records - advance):  # too few for a step
