@@ -389,8 +389,8 @@ MUTATIONS = [
     Mutation(
         "a single record over its cap is learned",
         "streamdp/ledger/subject_gate.pyx",
-        "        return admitted\n",
-        "        return True\n",
+        "        if not admitted:\n",
+        "        if False:\n",
         "tests/unit/ledger/test_gate.py",
     ),
     Mutation(

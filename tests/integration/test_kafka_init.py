@@ -151,4 +151,4 @@ def test_mistakes(
 
 def test_a_topic_needs_brokers_and_no_file(quick: Quick) -> None:
     assert "--brokers" in quick.error(2, "init", "--topic", "t")
-    assert "not both" in quick.error(2, "init", "a.csv", "--topic", "t")
+    assert "got both" in quick.error(2, "init", "a.csv", "--topic", "t")
