@@ -403,8 +403,8 @@ MUTATIONS = [
     Mutation(
         "an earlier owner of a shard may commit",
         STORE,
-        "values(epoch=SHARDS.c.epoch + 1)",
-        "values(epoch=SHARDS.c.epoch + 0)",
+        "SET epoch = epoch + 1 WHERE",
+        "SET epoch = epoch + 0 WHERE",
         STORE_TESTS,
     ),
     Mutation(
