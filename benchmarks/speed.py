@@ -596,8 +596,8 @@ def peak_bytes(folder: Path, block: bytes, header: bytes, blocks: int) -> int:
     for old in folder.glob("speed.db*"):
         old.unlink()
     bounds = [argument for name in FEATURES for argument in ("--feature", f"{name}=-1:1")]
-    command = [sys.executable, "-c", PEAK, "run", "-", "--target", "y", *bounds, "--trust", "nobody", "--budget", "mu=1"]
-    command += ["--store", str(folder / "speed.db")]
+    command = [sys.executable, "-c", PEAK, "run", "-", "--target", "y", *bounds, "--trust", "nobody"]
+    command += ["--budget", "mu=1", "--store", str(folder / "speed.db")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment()
     ) as process:
