@@ -15,6 +15,7 @@ from streamdp.errors import BudgetError
 from streamdp.estimators.door import Trust, chosen, trust_of
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
+from streamdp.privacy.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
     from streamdp.estimators.estimator import Estimator
@@ -138,7 +139,8 @@ def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator]
     except BudgetError:
         return
     needs = trust in NEED_DELTA or (given is None and isinstance(kind.learns.default_budget, ApproxDP))
-    needs |= model.get("mechanism") == "gaussian"
+    mechanism = MECHANISMS.get(str(model.get("mechanism")))
+    needs |= mechanism is not None and PureDP not in mechanism.serves
     if needs and isinstance(budget, PureDP):
         budget = ApproxDP(budget.epsilon, usual_delta(job.get("expected_records")))
     model["budget"] = str(budget)

@@ -52,7 +52,7 @@ from streamdp.estimators.traps import (
     warn_if_repeated,
     warn_if_weak,
 )
-from streamdp.learners.learner import Collector, Learner, share_changes
+from streamdp.learners.learner import WITH_DELTA, Collector, Learner, share_changes
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.side_statistics import SideStatistics, divided
 from streamdp.ledger.charged import CapHistory, read_history
@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     from streamdp.ledger.ledger import Ledger
 
 FORMAT = 1  # of states
-_WITH_DELTA = ApproxDP(1.0, 1e-6)  # the usual budget where one without a delta is of no use
 _NOT_FINITE = (
     "expected finite numbers, got NaN or an infinity: leave such records out, or declare in features={...} what missing"
     " values mean"
@@ -143,10 +142,10 @@ class Estimator(river_base.Estimator, Parameters):
 
     def _set_up(self) -> None:
         """Check the parameters, and make what does not depend on the features."""
-        usual = _WITH_DELTA if self._needs_delta else self.learns.default_budget
+        usual = WITH_DELTA if self._needs_delta else self.learns.default_budget
         budget = usual if self.budget is None else parse_budget(self.budget)
         if self._needs_delta and isinstance(self.budget, str) and isinstance(budget, PureDP):
-            budget = ApproxDP(budget.epsilon, _WITH_DELTA.delta)  # as for a job; the guarantee says it
+            budget = ApproxDP(budget.epsilon, WITH_DELTA.delta)  # as for a job; the guarantee says it
         self._admission.budget = budget
         self._admission.check_ledger()
         if not isinstance(self.intercept, bool | np.bool_):

@@ -23,7 +23,7 @@ import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import NotAtBoundaryError, NotAvailableError, check_choice, check_whole
-from streamdp.learners.learner import Learner
+from streamdp.learners.learner import WITH_DELTA, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.optim.ac_sa import Problem
@@ -33,7 +33,7 @@ from streamdp.optim.domains import RealSpace
 from streamdp.optim.newton import Newton
 from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import AnyRng
-from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import Release
 from streamdp.reading.batch_intervals import StepEstimates
 from streamdp.reading.change import OnChange, follows
@@ -74,7 +74,7 @@ class Batches(Learner):
     """The open batch and its steps: see the text of the module."""
 
     any_budget = True
-    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_budget: ClassVar[Budget] = WITH_DELTA
     needs_delta: ClassVar[bool] = True
     default_domain = USUAL
     scales_columns = True

@@ -15,6 +15,7 @@ from streamdp.aggregation.block_loops import BlockSums
 from streamdp.errors import BudgetError
 from streamdp.learners.cells import Block, sums_of
 from streamdp.learners.keyed import Keyed, KeyedSum
+from streamdp.learners.learner import WITH_DELTA
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
 from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Pan, Sums, laplace_deviations
@@ -188,4 +189,4 @@ class HeldSums(Sums):
 class HeldTexts(HeldSums):
     """As `HeldSums`, with texts that nobody declared, which need a delta."""
 
-    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_budget: ClassVar[Budget] = WITH_DELTA

@@ -18,7 +18,7 @@ from streamdp.errors import BudgetError, NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
 from streamdp.privacy.entropy import AnyRng
-from streamdp.privacy.guarantees import Budget, PureDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.release import READS, Prepared, Release
 from streamdp.privacy.statement import RECORD, Unit
 from streamdp.reading.estimates import limits_of
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from streamdp.optim.batch_steps import BatchSteps
     from streamdp.optim.record_kernel import RecordKernel
 
+WITH_DELTA = ApproxDP(1.0, 1e-6)
+"""The usual budget where one without a delta is of no use."""
 NEIGHBOURS = (
     "two streams that differ in one record, replaced by any other that fits the schema (replace-one); not protected, "
     "because public: how many records there are, which of them do not fit the schema and why, the subject and the "

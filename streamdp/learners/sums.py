@@ -27,12 +27,12 @@ from streamdp.data.records import NO_BYTE
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Block, sums_of
 from streamdp.learners.keyed import Keyed, KeyedSum, Texts, added
-from streamdp.learners.learner import ONE_BREAK_IN, Learner
+from streamdp.learners.learner import ONE_BREAK_IN, WITH_DELTA, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.grid_sum import GridSum
-from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import Release
 from streamdp.reading.estimates import KNOWN
 
@@ -201,7 +201,7 @@ class Sums(Learner):
     """The sums of several blocks, with words of an `rng`; `batch_size` None: batches grow."""
 
     private = any_budget = True
-    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_budget: ClassVar[Budget] = WITH_DELTA
     open: Release
 
     def __init__(

@@ -14,7 +14,7 @@ from streamdp.aggregation.local_mean import UserMean
 from streamdp.data.floats import finite_array, floats
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
-from streamdp.learners.learner import Collector, People
+from streamdp.learners.learner import WITH_DELTA, Collector, People
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.open_users import OpenUsers, Users
 from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_unplanned
@@ -34,7 +34,7 @@ from streamdp.optim.losses import first_theta, weighted_by_norm
 from streamdp.optim.planned import Planned
 from streamdp.optim.steps import expected_distance
 from streamdp.privacy.entropy import Rng
-from streamdp.privacy.guarantees import ApproxDP, Budget
+from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.mechanisms.response import respond
@@ -119,7 +119,7 @@ class UserReports(Collector):
         "which ones are refused"
     )
     unit: ClassVar[Unit] = REPORT
-    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_budget: ClassVar[Budget] = WITH_DELTA
     default_domain = USUAL
     private = any_budget = True
     scales_columns = True

@@ -23,7 +23,7 @@ from streamdp.errors import (
     TooFewUsersError,
     check_choice,
 )
-from streamdp.learners.learner import Collector
+from streamdp.learners.learner import WITH_DELTA, Collector
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.learners.user_answers import sensitivity_of_average
@@ -86,7 +86,7 @@ class Windows(Collector):
         "refused"
     )
     unit: ClassVar[Unit] = WINDOW
-    default_budget: ClassVar[Budget] = ApproxDP(1.0, 1e-6)
+    default_budget: ClassVar[Budget] = WITH_DELTA
     needs_delta: ClassVar[bool] = True
     default_domain = USUAL
     private = commits_at_every_boundary = any_budget = True

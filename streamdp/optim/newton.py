@@ -416,11 +416,10 @@ class Newton(Growing):
                 self._secants.add(point, mean, deviation**-2)
         near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
         if earlier := change.used(state.blocks):  # those before the newest one were nearer when it came
-            last = earlier - 1, change.WEIGHT
-            near = float(self._weighed(state, points[-1])[last] / state.blocks[last])
+            newest = state.blocks[earlier - 1]
+            near = float(self._weighed(state, points[-1])[earlier - 1, change.WEIGHT] / newest[change.WEIGHT])
         bent = 1.0  # A of another sigma, which is the last parameter of the newest block
         if self._huber and earlier:
-            newest = state.blocks[change.used(state.blocks) - 1]
             bent = float(newest[d - 1] / newest[change.WEIGHT] / points[-1, -1])
         weight = near * state.weight + information
         curved = (near * bent * state.weight * state.curved + (weights * per_entry) @ means[:, d:]) / weight

@@ -30,8 +30,8 @@ def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error:
     centre, half = units[0], 1 / np.abs(units[1])
     after = np.clip(half * np.clip(2 * np.maximum(distances, error), 0.0, 2.0), LEAST, 1.0)
     found = (distances - np.abs(means) > _CLEAR * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
-    moved = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
-    return np.where(units[1] > 0, units, moved)
+    placed = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
+    return np.where(units[1] > 0, units, placed)
 
 
 def moved(units: np.ndarray, moments: np.ndarray, error: float) -> np.ndarray:
