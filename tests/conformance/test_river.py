@@ -44,7 +44,7 @@ from streamdp.optim.losses import LOSSES
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import models_to_check, run_checks
 from tests.support.sizes import some
-from tests.support.states import give_words
+from tests.support.states import give_words, loss_of, steps_of, words_of
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
 
@@ -112,9 +112,7 @@ every_ldp = pytest.mark.parametrize("make", LDP.values(), ids=LDP.keys())
 def numbers(model: Any) -> np.ndarray:
     """What the model has learned up to the last boundary."""
     state: np.ndarray = (
-        model.learner.batch_steps.learned()["state"]
-        if model.learner.batch_steps is not None
-        else model.state_dict()["state"]
+        steps_of(model).learned()["state"] if steps_of(model) is not None else model.state_dict()["state"]
     )
     return state
 
@@ -253,7 +251,7 @@ def test_predictions_before_and_after_learning(make: Callable[[], Any]) -> None:
         direct = weights.get("(intercept)", 0.0) + sum(weights[name] * x[name] for name in "abc")
         assert model.predict_one(x) == pytest.approx(direct)
         return
-    if model.learner.problem.loss.name == "hinge":
+    if loss_of(model).name == "hinge":
         with pytest.raises(NotImplementedError):
             model.predict_proba_one(x)
         assert model.predict_one(x) in model.labels
@@ -283,7 +281,7 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert "NOT PRIVATE" not in said
     assert "first record's names" in said
     assert model.at_boundary or model.to_boundary
-    assert model.at_boundary or model.learner.batch_steps is not None
+    assert model.at_boundary or steps_of(model) is not None
     model.close_batch()
     assert model.at_boundary
 
@@ -445,8 +443,8 @@ def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
     model.close_batch()
     other = declared(make, seed=6)
     other.load_state_dict(model.state_dict())
-    give_words(other, model.learner.rng.__class__(99))
-    give_words(model, model.learner.rng.__class__(99))
+    give_words(other, words_of(model).__class__(99))
+    give_words(model, words_of(model).__class__(99))
     for x, y in data[200:]:
         model.learn_one(x, y)
         other.learn_one(x, y)
@@ -570,7 +568,7 @@ def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
     new = declared(make)
     mine, theirs = (m.learner.arrays.spec if hasattr(m.learner, "arrays") else m.learner.spec for m in (other, new))
     assert np.array_equal(mine, theirs)
-    assert other.learner.rng is not model.learner.rng
+    assert words_of(other) is not words_of(model)
 
 
 # --- the two halves
@@ -611,7 +609,7 @@ def test_a_randomizer_stands_by_itself() -> None:
     kept = randomizer.theta.copy()
     model.learn_one(*records(1)[0])
     assert np.array_equal(randomizer.theta, kept)
-    assert randomizer.rng is not model.learner.rng
+    assert randomizer.rng is not words_of(model)
     x, y = records(1)[0]
     assert not np.array_equal(randomizer(x, y).gradient, randomizer(x, y).gradient)
     report = randomizer(x, y, budget="eps=2")

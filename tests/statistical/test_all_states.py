@@ -18,6 +18,7 @@ from streamdp import LDPASGDRegressor, UserLevelLDPRegressor
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.scaling import unit_table as k
 from tests.support.audit import lower_bound
+from tests.support.states import words_of
 
 pytestmark = pytest.mark.campaign
 
@@ -100,11 +101,11 @@ def views(model: Any, start: dict[str, Any], stream: list[Record], runs: int, fa
         model.load_state_dict(start)
         seen = []
         for record in stream:
-            words = model.learner.rng.words.copy()
+            words = words_of(model).words.copy()
             give(model, record)
             seen.append(view(model))
             if fault == "noise that comes twice" and len(seen) == 1:
-                model.learner.rng.words[:] = words
+                words_of(model).words[:] = words
         out.append(np.concatenate(seen))
     return np.array(out)
 

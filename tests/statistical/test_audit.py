@@ -35,7 +35,7 @@ from streamdp.privacy.mechanisms import Mechanism
 from streamdp.scaling.unit_table import TOTAL
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 from tests.support.sizes import some
-from tests.support.states import units_of
+from tests.support.states import loss_of, path_of, units_of
 
 TRIALS, CAMPAIGN_TRIALS = 40_000, 1_000_000
 
@@ -178,15 +178,15 @@ def last_steps(
 def last_size(model: LDPSGDRegressor, n: int, rows: np.ndarray) -> float:
     """The size of the step at the last of n records, by the formula of `steps`."""
     information = np.broadcast_to(rows[:, samplers.INFORMATION], n)
-    d = model.learner.arrays.state.shape[1]
-    factor, alpha, offset = model.learner.steps.numbers(d**0.5, model.learner.problem.loss.bound, d)
+    d = path_of(model).shape[1]
+    factor, alpha, offset = model.learner.steps.numbers(d**0.5, loss_of(model).bound, d)
     total = units_of(model).progress[TOTAL] + information.sum()
     return float(factor * information[-1] * (total + offset) ** -alpha)
 
 
 def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray, seed: int, trials: int) -> np.ndarray:
     """(trials, d) noisy gradients of the last record: moves of theta over the step size."""
-    n, d = len(X), model.learner.arrays.state.shape[1]
+    n, d = len(X), path_of(model).shape[1]
     out = np.empty((trials, d))
     rng, left = SeededEntropy(seed, 1 << 16), out
     while True:
@@ -266,13 +266,13 @@ def arrays(*records: Record) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gradients(model: LDPSGDRegressor, *records: Record) -> list[np.ndarray]:
-    return [model.learner.problem.loss.gradient(model.learner.arrays.state[0], np.array(x), y) for x, y in records]
+    return [loss_of(model).gradient(path_of(model)[0], np.array(x), y) for x, y in records]
 
 
 def weakened(model: LDPSGDRegressor, budget: Budget) -> np.ndarray:
     """The calibration row with half the noise; for PrivUnit that of twice the epsilon."""
     mechanism = model.learner.mechanism_of(budget)
-    d = model.learner.arrays.state.shape[1]
+    d = path_of(model).shape[1]
     if isinstance(mechanism, PrivUnit):
         return model.learner.mechanism_of(with_amount(budget, 2 * amount(budget))).rows(d)
     rows = mechanism.rows(d).copy()
@@ -304,7 +304,7 @@ def check(case: Case, trials: int) -> None:
     model = case.model()
     budget = model.record_budget
     ga, gb = gradients(model, case.a, case.b)
-    assert np.linalg.norm(ga - gb) > 0.97 * model.learner.problem.loss.sensitivity
+    assert np.linalg.norm(ga - gb) > 0.97 * loss_of(model).sensitivity
     score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
 
     def bound(rows: np.ndarray, seed: int) -> float:
@@ -385,7 +385,7 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
             arrays = model.learner.arrays
             arrays.state[:], arrays.units.progress[:] = start["state"], start["progress"]
             model.learn_one(row, y)
-            out[i] = start["state"][0] - model.learner.arrays.state[0]
+            out[i] = start["state"][0] - path_of(model)[0]
         scores.append(out @ (ga - gb))
     assert (
         0.95 * amount(model.record_budget) <= lower_bound(model.record_budget, *scores) <= amount(model.record_budget)

@@ -33,7 +33,7 @@ from tests.support import intruder, memory_dump
 from tests.support.audit import lower_bound
 from tests.support.intruder import CLOSING_NOISE, GRADIENT, RELEASE, SUM_WITH, SUM_WITHOUT, Seen
 from tests.support.sizes import some
-from tests.support.states import give_words
+from tests.support.states import give_words, loss_of, middle_of, noise_of, open_sum, region_of, steps_of, words_of
 
 pytestmark = pytest.mark.real_noise
 TRIALS, CAMPAIGN_TRIALS = 40_000, 1_000_000
@@ -88,7 +88,7 @@ class Case(NamedTuple):
 
     def gradients(self) -> list[np.ndarray]:
         model = self.model()
-        return [model.learner.problem.loss.gradient(model.learner.middle, np.array(x), y) for x, y in (self.a, self.b)]
+        return [loss_of(model).gradient(middle_of(model), np.array(x), y) for x, y in (self.a, self.b)]
 
     def bound(self, scores: Scores) -> float:
         return lower_bound(self.budget, *scores)
@@ -222,7 +222,7 @@ IN_CODE = ("class", "constant of a function")
 @pytest.mark.parametrize("plant", some(PLANTS, *range(0, len(PLANTS), 3)))
 def test_the_walk_finds_a_secret_wherever_it_is_hidden(plant: str) -> None:
     """In each kind of place, at the estimator and deep within."""
-    for at in (lambda m: m, lambda m: m.learner.batch_steps.problem):
+    for at in (lambda m: m, lambda m: steps_of(m).problem):
         model = HUBER.model()
         vars(at(model))["_planted"] = PLANTS[plant]()
         assert intruder.where(model, *NEEDLES, classes=plant in IN_CODE), plant
@@ -317,10 +317,10 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
     rng = np.random.default_rng(8)
     model = case.model()
     rows = rng.normal(size=(2 * BATCH, len(case.a[0])))
-    cells = model.learner.sum.cells
+    cells = noise_of(model).cells
     for n, x in enumerate(rows, 1):
         target = float(rng.integers(2)) if case.make is PanPrivateClassifier else float(rng.normal())
-        slope = case.model().learner.problem.loss.gradient(model.learner.middle, x, target)
+        slope = loss_of(case.model()).gradient(middle_of(model), x, target)
         grid = np.rint(slope * cells).astype(np.int64)
         # small whole numbers occur everywhere
         needles = patterns(x) + patterns(slope[slope != 0]) + patterns(grid[np.abs(grid) > 2**12])
@@ -334,7 +334,7 @@ def test_no_reachable_value_is_a_record_its_gradient_or_noise_to_come(case: Case
         for path, thing in intruder.walk(model, classes=False):
             assert not isinstance(thing, np.random.BitGenerator | np.random.Generator | random.Random), path
             assert not (isinstance(thing, np.ndarray) and thing.dtype == np.uint64), path
-        assert vars(model.learner.rng).keys() == {"lock"}
+        assert vars(words_of(model)).keys() == {"lock"}
 
 
 # --- the harness: the kernels' arithmetic for many runs at once
@@ -350,7 +350,7 @@ def sums(
         assert normals(opening, scale, seen[0])
         for i, record in enumerate(records):
             seen[i + 1] = seen[i]
-            model.learner.accumulate(model.learner.spec, middle, *record, model.learner.sum.cells, seen[i + 1])
+            model.learner.accumulate(model.learner.spec, middle, *record, noise_of(model).cells, seen[i + 1])
         assert normals(closing, scale, noise)
         np.add(seen[-2], noise, out=seen[-1])
 
@@ -375,9 +375,9 @@ def simulate(
 ) -> Runs:
     """`count` runs; `draw(runs, words)` gives (runs, 2, words) random words for a batch, `noise` scales the noise."""
     model = case.model()
-    d = len(model.learner.total)
+    d = len(open_sum(model))
     X, y = (np.array(column) for column in zip(*case.stream(mine), strict=True))
-    points = np.repeat(model.learner.batch_steps.sequence.points[None], count, axis=0)
+    points = np.repeat(steps_of(model).sequence.points[None], count, axis=0)
     seen = Runs([], [], [points])
     for batch in range(batches):
         alpha = 2.0 / (batch + 2)
@@ -385,13 +385,11 @@ def simulate(
         rows = slice(batch * BATCH, (batch + 1) * BATCH)
         out = np.empty((count, BATCH + 2, d), dtype=np.int64)
         words = draw(count, 2 * d + 64)
-        sums(model, middles, X[rows], y[rows], noise * model.learner.sum.scale, words, out)
-        average = out[:, -1] / (model.learner.sum.cells * BATCH)
+        sums(model, middles, X[rows], y[rows], noise * noise_of(model).scale, words, out)
+        average = out[:, -1] / (noise_of(model).cells * BATCH)
         theta = points[:, 0] - average * ((batch + 1) / model.phase.modulus)
         if case.loss == "huber":
-            theta[:, -1] = np.clip(
-                theta[:, -1], model.learner.problem.loss.sigma_min, model.learner.region.highest_scale
-            )
+            theta[:, -1] = np.clip(theta[:, -1], loss_of(model).sigma_min, region_of(model).highest_scale)
         points = np.stack((theta, alpha * theta + (1 - alpha) * points[:, 1]), axis=1)
         seen.sums.append(out)
         seen.middles.append(middles)
@@ -410,12 +408,12 @@ def test_the_harness_is_the_estimator(case: Case) -> None:
 
         runs = simulate(case, case.a, 1, draw, noise)
         model = case.model(seed=seed)
-        model.learner.sum.scale *= noise
+        noise_of(model).scale *= noise
         for n, record in enumerate(case.stream(case.a)):
             learn(model, case, [record], many)
             batch, taken = divmod(n + 1, BATCH)
             if taken:
-                assert np.array_equal(model.learner.total, runs.sums[batch][0, taken])
+                assert np.array_equal(open_sum(model), runs.sums[batch][0, taken])
             else:
                 assert np.array_equal(model.state_dict()["state"], runs.points[batch][0])
 
@@ -451,7 +449,7 @@ def reduced(case: Case, runs: Runs, direction: np.ndarray, mine: Record) -> np.n
     return np.concatenate(
         (
             (known - others)[:, : BATCH + 1] @ direction,
-            ((moved * (BATCH * model.learner.sum.cells) - others[:, -1]) @ direction)[:, None],
+            ((moved * (BATCH * noise_of(model).cells) - others[:, -1]) @ direction)[:, None],
         ),
         axis=1,
     )
@@ -466,7 +464,7 @@ def contributions(
         for i, record in enumerate(records):
             added[i + 1] = added[i]
             if i != left_out:
-                model.learner.accumulate(model.learner.spec, middle, *record, model.learner.sum.cells, added[i + 1])
+                model.learner.accumulate(model.learner.spec, middle, *record, noise_of(model).cells, added[i + 1])
         added[-1] = added[-2]
 
 
@@ -499,7 +497,7 @@ CHUNK = 20_000
 @functools.cache
 def attack(case: Case, taken: int, seen: tuple[Seen, ...], noise: float, trials: int, seed: int) -> float:
     """The lower bound on the amount of the claim, for a break-in after `taken` records of the batch."""
-    weights = intruder.best_weights([*seen, RELEASE], noise * case.model().learner.sum.scale, 0.5)
+    weights = intruder.best_weights([*seen, RELEASE], noise * noise_of(case.model()).scale, 0.5)
     scores = [
         observed[:, [taken, -1] if seen else [-1]] @ weights for observed in observations(case, noise, trials, seed)
     ]
@@ -508,7 +506,7 @@ def attack(case: Case, taken: int, seen: tuple[Seen, ...], noise: float, trials:
 
 def check_moments(case: Case, trials: int) -> None:
     ga, gb = case.gradients()
-    assert np.linalg.norm(ga - gb) > 0.98 * case.model().learner.problem.loss.sensitivity
+    assert np.linalg.norm(ga - gb) > 0.98 * loss_of(case.model()).sensitivity
     claim = amount(case.budget)
     for moment, (taken, seen) in MOMENTS.items():
         found, halved = (attack(case, taken, seen, noise, trials, seed=90) for noise in (1.0, 0.5))
@@ -542,7 +540,7 @@ class TakesCheckpointsAnywhere(PanPrivateRegressor):
         try:
             return super().state_dict()
         except NotAtBoundaryError:
-            return {"state": np.concatenate((self.learner.batch_steps.sequence.points, self.learner.total[None]))}
+            return {"state": np.concatenate((steps_of(self).sequence.points, open_sum(self)[None]))}
 
 
 class DrawsAhead(PanBatches):
@@ -581,12 +579,12 @@ def with_learner(kind: type[PanBatches]) -> Callable[..., Any]:
 
 def predicted(model: Any, things: list[Any]) -> np.ndarray:
     """The noise that generators among these things would draw next; zeros if there is none."""
-    out = np.zeros(len(model.learner.total), dtype=np.int64)
+    out = np.zeros(len(open_sum(model)), dtype=np.int64)
     for thing in things:
         if isinstance(thing, np.random.BitGenerator):
             copy = type(thing)()
             copy.state = thing.state
-            normals(copy.random_raw(2 * len(out) + 64), model.learner.sum.scale, out)
+            normals(copy.random_raw(2 * len(out) + 64), noise_of(model).scale, out)
     return out
 
 
@@ -617,7 +615,7 @@ def break_ins(
     """
     records = case.stream(mine)[MINE * BATCH :]
     model = case.model(kind, seed=0 if seeds else None)
-    model.learner.sum.scale *= noise
+    noise_of(model).scale *= noise
     if hidden:
         give_words(model, Hidden())
     start = model.state_dict()

@@ -30,7 +30,18 @@ from tests.support import intruder
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 from tests.support.newton import averages
 from tests.support.sizes import some
-from tests.support.states import give_words
+from tests.support.states import (
+    curvature_of,
+    give_words,
+    loss_of,
+    method_of,
+    middle_of,
+    noise_of,
+    open_sum,
+    params_of,
+    steps_of,
+    words_of,
+)
 
 FAR = 1e6
 C = 1.345
@@ -77,10 +88,10 @@ def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
     features: Any = {"a": (-1, 1), "b": (-1, 1)} if units else ["a", "b"]
     options = {"batch_size": 3} | options | ({"loss": loss} if loss in ("softmax", "squared") else {})
     model = KINDS[loss][shuffled](features=features, intercept=units, **options)
-    assert model.learner.method == "newton"
+    assert method_of(model) == "newton"
     state = model.state_dict()
     if units:
-        walk = model.learner.batch_steps
+        walk = steps_of(model)
         state["state"] = replace(walk.state, units=UNITS * [[1.0], [1.0 if loss == "units" else -1.0]]).numbers()
     elif loss in ("logistic", "softmax"):
         state["state"][1 if loss == "logistic" else 3] = FAR
@@ -90,9 +101,9 @@ def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
 
 def vectors(model: Any, *records: Record) -> np.ndarray:
     X, y = (np.array(column) for column in zip(*records, strict=True))
-    if model.learner.curvature is None:
-        return gradients(model.learner.spec, model.learner.middle, X, y)
-    found: np.ndarray = model.learner.curvature.vectors(model.learner.spec, model.learner.middle, X, y)
+    if curvature_of(model) is None:
+        return gradients(model.learner.spec, middle_of(model), X, y)
+    found: np.ndarray = curvature_of(model).vectors(model.learner.spec, middle_of(model), X, y)
     return found
 
 
@@ -100,7 +111,7 @@ def towards(model: Any, loss: str) -> np.ndarray:
     """The unit vector between the two records, which are about as far apart as the claim allows."""
     a, b = vectors(model, *PAIRS_OF_ALL[loss])
     apart = float(np.linalg.norm(a - b))
-    sensitivity = (model.learner.curvature or model.learner.problem.loss).sensitivity
+    sensitivity = (curvature_of(model) or loss_of(model)).sensitivity
     assert REACHED.get(loss, 0.97) * sensitivity < apart <= sensitivity * (1 + 1e-9)
     difference: np.ndarray = (a - b) / apart
     return difference
@@ -121,9 +132,9 @@ def accepted(draws: np.ndarray, scale: float) -> np.ndarray:
 def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: Budget) -> None:
     model = estimator(loss, budget=budget, seed=3)
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
-    scale = model.learner.curvature.sensitivity / mu
-    draws = np.array([model.learner.sum.noise(model.learner.rng) for _ in range(1500)]) / model.learner.sum.cells
-    assert draws.shape[1] == model.learner.curvature.size
+    scale = curvature_of(model).sensitivity / mu
+    draws = np.array([noise_of(model).noise(words_of(model)) for _ in range(1500)]) / noise_of(model).cells
+    assert draws.shape[1] == curvature_of(model).size
     assert accepted(draws, scale * (1 + 1e-4)).all()
     for wrong in (0.5, 1 / 1.2, 1.2):
         assert not accepted(draws * wrong, scale).any()
@@ -135,7 +146,7 @@ def test_each_coordinate_of_a_pan_private_sum_has_its_noise(loss: str, budget: B
 def test_a_released_sum_has_both_noises(loss: str) -> None:
     """Through `learn_encoded` and the state: the first batch's mean is in it, so the sum of three records is too."""
     model = estimator(loss, budget="mu=1", seed=5)
-    start, scale = model.state_dict(), math.sqrt(2) * model.learner.curvature.sensitivity
+    start, scale = model.state_dict(), math.sqrt(2) * curvature_of(model).sensitivity
     rows = vectors(model, *zip(OTHERS[0].tolist(), OTHERS[1].tolist(), strict=True), PAIRS[loss][0])
     X, y = np.vstack([OTHERS[0], PAIRS[loss][0][0]]), np.append(OTHERS[1], PAIRS[loss][0][1])
     released = []
@@ -153,11 +164,11 @@ def test_a_released_sum_has_both_noises(loss: str) -> None:
 
 def sum_in(model: Any) -> np.ndarray:
     """The released sum of the first batch, from a state after it."""
-    curvature = model.learner.curvature
+    curvature = curvature_of(model)
     d = curvature.parameters
-    kept = averages(model.learner.batch_steps)
+    kept = averages(steps_of(model))
     found = np.append(kept.gradient, kept.curvature) * 3
-    found[d:] *= curvature.factor * (4.0 if isinstance(model.learner.problem.loss, Logistic | Squared) else 1.0)
+    found[d:] *= curvature.factor * (4.0 if isinstance(loss_of(model), Logistic | Squared) else 1.0)
     return np.asarray(found)
 
 
@@ -165,7 +176,7 @@ def sum_in(model: Any) -> np.ndarray:
 def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
     """The same records through `_add` and `_close`: they overflow, or are cut to the range of their columns."""
     model = estimator(loss, True, batch_size=40, budget=ApproxDP(2, 1e-3), seed=7)
-    params = model.learner.params
+    params = params_of(model)
     X, y = np.full((40, 2), 1e200), np.zeros(40)
     draws = []
     for _ in range(1000):
@@ -174,7 +185,7 @@ def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
         model.learner.discard()
     least = GaussianDP.from_approx(ApproxDP(2, 1e-3)).mu
     scale = math.sqrt(params.noise_variance / params.d)
-    assert model.learner.curvature.sensitivity / least <= scale <= 1.03 * model.learner.curvature.sensitivity / least
+    assert curvature_of(model).sensitivity / least <= scale <= 1.03 * curvature_of(model).sensitivity / least
     found = np.array(draws) - np.mean(draws, axis=0)
     rounding = 0.25 * params.cell**2 * 40 if params.g % 2 else 0.0
     assert accepted(found, math.sqrt(scale**2 + rounding)).all()
@@ -189,14 +200,12 @@ def test_each_coordinate_of_a_shuffled_sum_has_its_noise(loss: str) -> None:
 def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget: Budget, share: float) -> None:
     """A pan-private sum with only one of its noises, through the compiled loops, for each of two extreme records."""
     model = estimator(loss, budget=budget)
-    direction, size = towards(model, loss), len(model.learner.total)
+    direction, size = towards(model, loss), len(open_sum(model))
 
     def score(record: Record, scale: float, seed: int) -> np.ndarray:
         total, noise = np.zeros(size, dtype=np.int64), np.empty(size * TRIALS, dtype=np.int64)
         rows, targets = np.vstack([OTHERS[0], record[0]]), np.append(OTHERS[1], record[1])
-        model.learner.accumulate(
-            model.learner.spec, model.learner.middle, rows, targets, model.learner.sum.cells, total
-        )
+        model.learner.accumulate(model.learner.spec, middle_of(model), rows, targets, noise_of(model).cells, total)
         assert samplers.normals(SeededEntropy(seed).draw(size * TRIALS + TRIALS), scale, noise)
         return np.asarray((noise.reshape(-1, size) + total) @ direction)
 
@@ -204,7 +213,7 @@ def test_either_noise_keeps_the_claim_and_half_of_it_does_not(loss: str, budget:
         return lower_bound(budget, *(score(record, scale, seed + i) for i, record in enumerate(PAIRS_OF_ALL[loss])))
 
     claim = amount(budget)
-    whole, half = found(model.learner.sum.scale, 10), found(model.learner.sum.scale / 2, 20)
+    whole, half = found(noise_of(model).scale, 10), found(noise_of(model).scale / 2, 20)
     print(f"{loss}, {budget}: found {whole:.3f}, halved {half:.3f}")
     assert share * REACHED.get(loss, 1.0) * claim <= whole <= claim
     assert half > claim
@@ -225,10 +234,10 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
             give_words(model, SeededEntropy(i + 1_200 * which))
             model.load_state_dict(start)
             model.learn_encoded(*OTHERS)
-            before[which, i] = model.learner.total / model.learner.sum.cells
+            before[which, i] = open_sum(model) / noise_of(model).cells
             model.learner._add(np.array([x]), np.array([y]))
             model.learner.open.taken += 1
-            after[which, i] = model.learner.total / model.learner.sum.cells
+            after[which, i] = open_sum(model) / noise_of(model).cells
             model.close_batch()
             saved[which, i] = sum_in(model)
     for seen, most in ((saved - before, 1.0), (after, 1.0), (saved, 2**-0.5)):
@@ -241,7 +250,7 @@ def test_a_shuffled_batch_keeps_its_claim_and_half_its_noise_does_not(loss: str)
     """A quarter of the bits is half the noise. The attack is along the difference of the two vectors; seeded."""
     delta, people, trials = 0.02, 10, 20_000
     model = estimator(loss, True, budget=ApproxDP(1.0, delta), batch_size=people)
-    params, direction = model.learner.params, towards(model, loss)
+    params, direction = params_of(model), towards(model, loss)
 
     def sums(record: Record, bits: int, seed: int) -> np.ndarray:
         found = vectors(model, *[((0.3, -0.2), 1.0)] * (people - 1), record)
@@ -299,7 +308,7 @@ def test_no_reachable_value_is_a_record_its_vector_or_noise_to_come(loss: str) -
         x = tuple(rng.normal(size=2).tolist())
         y = float(rng.integers(2)) if loss in ("logistic", "softmax") else float(rng.normal())
         vector = vectors(model, (x, y))[0]
-        grid = np.rint(vector * model.learner.sum.cells).astype(np.int64)
+        grid = np.rint(vector * noise_of(model).cells).astype(np.int64)
         model.learn_one(dict(zip(["a", "b"], x, strict=True)), bool(y) if loss in ("logistic", "softmax") else y)
         numbers = [*x, *vector[vector != 0].tolist()] + ([y] if loss == "huber" else [])
         needles = [np.array([v]).tobytes() for v in numbers if v not in (0.0, 1.0)]

@@ -13,6 +13,7 @@ from streamdp.optim.batch_steps import Probes
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, parse_budget
 from tests.support.audit import mu_lower_bound
+from tests.support.states import curvature_of, middle_of, steps_of
 
 FAR, C = 1e6, 1.345
 Record = tuple[tuple[float, float], float]
@@ -33,7 +34,7 @@ def estimator(loss: str, budget: str = "mu=1") -> Any:
     if loss == "logistic":
         state["state"][1] = FAR
     model.load_state_dict(state)
-    assert model.learner.batch_steps.probing[0]
+    assert steps_of(model).probing[0]
     return model
 
 
@@ -57,7 +58,7 @@ def mu_of(budget: Budget) -> float:
 @pytest.mark.parametrize("budget", ["mu=1", "eps=1,delta=1e-6"])
 def test_each_sum_has_its_noise_and_both_together_spend_the_budget(loss: str, budget: str) -> None:
     model = estimator(loss, budget)
-    learner, curvature, mu = model.learner, model.learner.curvature, mu_of(parse_budget(budget))
+    learner, curvature, mu = model.learner, curvature_of(model), mu_of(parse_budget(budget))
     share, d = learner.batch_steps.probing[1], curvature.parameters
     sums, probes, released, ended = [], [], [], []
     for seed in range(600):
@@ -90,11 +91,11 @@ def test_each_sum_has_its_noise_and_both_together_spend_the_budget(loss: str, bu
 @both
 def test_no_two_gradients_are_further_apart_than_the_noise_of_probes_allows(loss: str) -> None:
     model, rng = estimator(loss), np.random.default_rng(1)
-    curvature, spec, d = model.learner.curvature, model.learner.spec, model.learner.curvature.parameters
+    curvature, spec, d = curvature_of(model), model.learner.spec, curvature_of(model).parameters
     X = np.vstack([rng.normal(size=(400, 2)) * 10 ** rng.uniform(-2, 2, (400, 1)), [x for x, _ in PAIRS[loss]]])
     y = rng.normal(size=402) * 10 ** rng.uniform(-2, 6, 402) if loss == "huber" else rng.integers(2, size=402)
     y = np.append(y[:400], [target for _, target in PAIRS[loss]]).astype(float)
-    found = curvature.vectors(spec, model.learner.middle, X, y)[:, :d]
+    found = curvature.vectors(spec, middle_of(model), X, y)[:, :d]
     apart = np.linalg.norm(found[:, None] - found[None], axis=2)
     assert 0.97 * curvature.gradient_sensitivity < apart.max() <= curvature.gradient_sensitivity
 
@@ -106,7 +107,7 @@ def views(loss: str, which: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
     both open sums. Each sum is weighted by its noise.
     """
     model = estimator(loss)
-    learner, d = model.learner, model.learner.curvature.parameters
+    learner, d = model.learner, curvature_of(model).parameters
     X, y = (np.array(column) for column in zip(*PAIRS[loss], strict=True))
     vectors = learner.curvature.vectors(learner.spec, learner.middle, X, y)
     direction, before, after = vectors[0] - vectors[1], np.empty(RUNS), np.empty(RUNS)

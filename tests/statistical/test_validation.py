@@ -21,7 +21,7 @@ from streamdp.validation.sums import ERROR as TOLD
 from streamdp.validation.tasks import Probabilities
 from tests.support.audit import epsilon_lower_bound, mu_lower_bound
 from tests.support.sizes import some
-from tests.support.states import arrays_of
+from tests.support.states import arrays_of, path_of
 
 TRIALS = 3500
 
@@ -45,7 +45,7 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
         validator.progress, validator.questions = clock.copy(), asked
         validator.open = np.zeros_like(validator.open)
         model.learn_encoded(X, y)
-        out[trial] = model.learner.arrays.state[0, 0], validator.open[TOLD]
+        out[trial] = path_of(model)[0, 0], validator.open[TOLD]
     assert (validator.questions != NOTHING).all()
     return out
 

@@ -27,7 +27,7 @@ from streamdp.scaling.window_moments import (
 )
 from streamdp.windows.records import WindowRecords
 from tests.support.audit import mu_lower_bound
-from tests.support.states import give_words
+from tests.support.states import give_words, words_of
 
 MU = 3.0
 WIDE: dict[str, Any] = {"a": (-50.0, 70.0), "b": (-1.0, 1.0), "c": ["u", "v"]}
@@ -274,7 +274,7 @@ def test_weights_are_in_original_units_and_states_go_on(target: tuple[float, flo
     assert learner.weights["a"] == pytest.approx(100 / 60, rel=0.2)
     assert learner.predict_one({"a": 28.0, "b": 0.0, "c": "u"}) == pytest.approx(0.0, abs=0.3)
     other.load_state_dict(state)
-    give_words(other, learner.learner.rng)
+    give_words(other, words_of(learner))
     np.testing.assert_array_equal(other.theta, learner.theta)
     copied = SeededEntropy(7), SeededEntropy(7)
     for each, rng in zip((learner, other), copied, strict=True):

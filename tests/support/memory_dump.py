@@ -21,6 +21,7 @@ import numpy as np
 from streamdp import GaussianDP, PanPrivateRegressor
 from streamdp.privacy.samplers import normals
 from tests.support.paths import ROOT
+from tests.support.states import noise_of, open_sum, words_of
 
 SECRETS, MORE, FEATURES, SEED = 200, 1000, 8, 20
 NAMES = [f"x{j}" for j in range(FEATURES)]
@@ -168,10 +169,10 @@ _PIECE = 1 << 26
 def opening_noise(draws: int) -> list[np.ndarray]:
     """The `draws`-th noise of the child's estimator, and its words."""
     model = estimator()
-    noise = np.zeros(len(model.learner.total), dtype=np.int64)
+    noise = np.zeros(len(open_sum(model)), dtype=np.int64)
     for _ in range(draws):
-        words = model.learner.rng.draw(2 * len(noise) + 64)
-    assert normals(words, model.learner.sum.scale, noise)
+        words = words_of(model).draw(2 * len(noise) + 64)
+    assert normals(words, noise_of(model).scale, noise)
     return [noise, words[: len(noise)]]
 
 

@@ -1,4 +1,4 @@
-"""States of two stores that learned the same, and what estimators hold in memory."""
+"""States of two stores that learned the same, and what estimators hold in memory: each internal by one name."""
 
 from __future__ import annotations
 
@@ -38,3 +38,80 @@ def units_of(model: Any) -> Any:
 def give_words(model: Any, words: Any) -> None:
     """Let these words be the source of a model's noise, also where single records have a way of their own."""
     model.learner.rng, model.learner.fast = words, None
+
+
+def words_of(model: Any) -> Any:
+    """The source of a model's noise."""
+    return model.learner.rng
+
+
+def loss_of(model: Any) -> Any:
+    """The loss that a model learns, with the weighting that its trust asks for."""
+    return model.learner.problem.loss
+
+
+def steps_of(model: Any) -> Any:
+    """What makes the steps of a learner in batches: a `BatchSteps`."""
+    return model.learner.batch_steps
+
+
+def middle_of(model: Any) -> np.ndarray:
+    """Where the vectors of the open batch are taken (d,)."""
+    return model.learner.middle
+
+
+def region_of(model: Any) -> Any:
+    """The domain with what a plan needs of it: a `Region`."""
+    return model.learner.region
+
+
+def curvature_of(model: Any) -> Any:
+    """What vectors with curvature are, in Newton's method; else None."""
+    return model.learner.curvature
+
+
+def open_sum(model: Any) -> np.ndarray:
+    """What the open batch adds up to, noise included, as whole numbers: an array that changes in place."""
+    return model.learner.total
+
+
+def noise_of(model: Any) -> Any:
+    """The sum of a pan-private batch, which draws its noise: a `GridSum`."""
+    return model.learner.sum
+
+
+def params_of(model: Any) -> Any:
+    """The parameters of a shuffled sum: a `VectorSum`."""
+    return model.learner.params
+
+
+def mean_of(model: Any) -> Any:
+    """The mean to which users report: a `UserMean`."""
+    return model.learner.mean
+
+
+def pending_of(model: Any) -> int:
+    """How many records are in memory, of which nothing was released."""
+    pending: int = model.learner.pending
+    return pending
+
+
+def method_of(model: Any) -> Any:
+    """What `method="auto"` means for a model: a name, or what learns windows."""
+    return model.learner.method
+
+
+def probes_of(model: Any) -> Any:
+    """What the open batch sums at other points, if it does: a `Probes`."""
+    return model.learner.probes
+
+
+def people_of(model: Any) -> Any:
+    """The people whose records are held until they are complete."""
+    return model.learner.people
+
+
+def path_of(model: Any) -> np.ndarray:
+    """Theta, and in original units the answer and the average, of a learner of local reports (3, d)."""
+    state: np.ndarray = model.learner.arrays.state
+    return state

@@ -45,6 +45,7 @@ from streamdp.privacy.mechanisms.base import Mechanism
 from streamdp.privacy.samplers import randomize
 from streamdp.privacy.statement import in_words
 from streamdp.stats import Statistics
+from tests.support.states import method_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +183,7 @@ def test_a_loss_that_skips_the_checks_of_its_base_is_refused() -> None:
 def test_an_honest_loss_learns_and_its_curvature_is_not_taken_for_granted() -> None:
     assert not has_curvature(Honest())
     LDPSGDRegressor(loss=Honest(), features=["a"]).learn_one({"a": 1.0}, 1.0)
-    assert PanPrivateRegressor(loss=Honest()).learner.method == "ac-sa"
+    assert method_of(PanPrivateRegressor(loss=Honest())) == "ac-sa"
 
 
 def test_the_search_finds_the_claims_of_our_losses() -> None:

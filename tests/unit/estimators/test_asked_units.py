@@ -12,7 +12,7 @@ from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.user.randomizer import is_within
 from streamdp.scaling.search import Question
-from tests.support.states import give_words
+from tests.support.states import give_words, steps_of, words_of
 
 WIDE = (-90_000.0, 110_000.0)
 
@@ -105,7 +105,7 @@ def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
     other.load_state_dict(state)
     X, y, people = data(800, 9)
     for each in (model, other):
-        give_words(each, type(model.learner.rng)(11))
+        give_words(each, type(words_of(model))(11))
         each.learn_encoded(X, y, subjects=people)
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
@@ -116,7 +116,7 @@ def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
     units = [part.learner.units[1:] for part in parts[:2]]
     assert units[0] != units[1]
     merged = parts[2].merged(*parts[:2])
-    weights = np.array([part.learner.batch_steps.state[-2] for part in parts])
+    weights = np.array([steps_of(part).state[-2] for part in parts])
     expected = weights @ [part.theta for part in parts] / weights.sum()
     np.testing.assert_allclose(merged.theta, expected, rtol=1e-9)
     assert merged.learner.units[1:] in units
@@ -256,12 +256,12 @@ def test_a_state_with_scaled_columns_goes_on() -> None:
     model.learn_encoded(X[:2600], y[:2600], subjects=people[:2600])
     other.load_state_dict(model.state_dict())
     for each in (model, other):
-        give_words(each, type(model.learner.rng)(11))
+        give_words(each, type(words_of(model))(11))
         each.learn_encoded(X[2600:], y[2600:], subjects=people[2600:])
     assert other.n_asked == model.n_asked
     np.testing.assert_array_equal(other.theta, model.theta)
-    np.testing.assert_array_equal(other.learner.batch_steps.since, model.learner.batch_steps.since)
-    assert model.learner.batch_steps.since.max() > 0
+    np.testing.assert_array_equal(steps_of(other).since, steps_of(model).since)
+    assert steps_of(model).since.max() > 0
 
 
 @pytest.mark.slow
@@ -273,7 +273,7 @@ def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
         part.learn_encoded(X, y, subjects=people)
         parts.append(part)
     merged = parts[0].merged(parts[1])
-    weights = np.array([part.learner.batch_steps.state[-2] for part in parts])
+    weights = np.array([steps_of(part).state[-2] for part in parts])
     np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
     assert merged.n_asked == sum(part.n_asked for part in parts)
     merged.learn_encoded(X, y, subjects=people)

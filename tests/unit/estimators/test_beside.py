@@ -14,6 +14,7 @@ from streamdp.config.definition import Definition
 from streamdp.config.trust import completed
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.privacy.composition import Spend
+from tests.support.states import pending_of, probes_of
 
 BINS = 200
 TRUSTS = {"process": "eps=1,delta=1e-6", "shuffler": "eps=1,delta=1e-6", "nobody": "eps=1"}
@@ -90,7 +91,7 @@ def test_batches_end_together_also_where_records_bring_budgets() -> None:
         budget = None if person == "ann" else "eps=2,delta=1e-6"
         model.learn_one({"a": X[i, 0], "g": "x"}, y[i], subject=person, budget=budget)
     statistics = model.estimated.learner
-    assert (model.learner.pending, statistics.pending, statistics.weight) == (4, 4, 10)
+    assert (pending_of(model), statistics.pending, statistics.weight) == (4, 4, 10)
 
 
 def test_a_record_with_a_budget_of_its_own_takes_no_other_one_from_the_statistics() -> None:
@@ -200,8 +201,8 @@ def test_batches_end_together_also_where_probes_end() -> None:
     probes = 0
     for at in range(0, len(X), 500):
         model.learn_encoded(X[at : at + 500], y[at : at + 500])
-        assert model.estimated.learner.pending == model.learner.pending
-        probes += model.learner.probes is not None
+        assert pending_of(model.estimated) == pending_of(model)
+        probes += probes_of(model) is not None
     assert probes > 10
 
 

@@ -14,6 +14,7 @@ from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.learners.batches import Batches
 from tests.support.audit import epsilon_lower_bound
 from tests.support.sizes import some
+from tests.support.states import noise_of, open_sum, params_of, pending_of
 
 NAMES = ["a", "b", "c"]
 N = 503  # so that no batch has probes, which are of one process only
@@ -181,9 +182,9 @@ def test_a_divided_shuffled_sum_has_the_noise_of_one_shuffler(n: int, monkeypatc
     exact = model(PanPrivateRegressor, mechanism="none", batch_size=600)
     exact.load_state_dict(model(PanPrivateRegressor, mechanism="none", batch_size=600).state_dict())
     X, y = records(n)
-    expected = exact.part(X, y) / exact.learner.sum.cells
+    expected = exact.part(X, y) / noise_of(exact).cells
     found = np.array(totals)
-    variance = driver.learner.params.noise_variance / driver.learner.params.d
+    variance = params_of(driver).noise_variance / params_of(driver).d
     assert start["place"] == [0, 0, 0]
     assert np.all(np.abs(found.mean(axis=0) - expected) < 6 * np.sqrt(variance / 1000) + 1e-3)
     assert abs(found.var(axis=0, ddof=1).mean() / variance - 1) < 0.08
@@ -256,13 +257,13 @@ def test_a_sum_is_spent_before_it_is_asked_for_and_is_overwritten_when_it_is_add
     def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
         assert driver.n_seen == 10
         assert driver.guarantee.budgets
-        assert np.all(driver.learner.total != 0)  # the noise that opens a batch is there before the first sum
+        assert np.all(open_sum(driver) != 0)  # the noise that opens a batch is there before the first sum
         sums.append(model(PanPrivateRegressor, batch_size=10).part(*records(10)))
         yield sums[-1]
 
     driver.learn_parts([10], ask)
     assert not sums[0].any()
-    assert not driver.learner.total.any()
+    assert not open_sum(driver).any()
 
 
 def test_parts_are_not_gathered_of_people_who_are_held_out_or_are_in_statistics() -> None:
@@ -271,4 +272,4 @@ def test_parts_are_not_gathered_of_people_who_are_held_out_or_are_in_statistics(
     with pytest.raises(ConfigError, match="leave validation and statistics out"):
         one.gather_part(0, 1)
     one.learn_encoded(*records(120))
-    assert one.learner.pending < 50  # it learns as before
+    assert pending_of(one) < 50  # it learns as before

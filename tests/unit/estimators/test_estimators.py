@@ -46,7 +46,7 @@ from streamdp.privacy.mechanisms import NoNoise
 from streamdp.privacy.statement import in_words
 from streamdp.scaling import unit_table as k
 from streamdp.windows.regularisers import ElasticNet
-from tests.support.states import buffer_of
+from tests.support.states import buffer_of, open_sum, pending_of, words_of
 from tests.support.threads import in_threads
 
 ESTIMATORS = [name for name in streamdp.estimators.__all__ if name.endswith(("Regressor", "Classifier"))]
@@ -90,7 +90,7 @@ def test_an_interrupted_learner_counts_what_it_learned_and_never_uses_a_word_twi
                     model.learn_encoded(X, y)
         except KeyboardInterrupt:
             pass
-        words = model.learner.rng.words[model.learner.rng.position :]
+        words = words_of(model).words[words_of(model).position :]
         assert words.all()
         assert len(np.unique(words)) == len(words)
         n, before = model.n_seen, model.theta
@@ -103,12 +103,12 @@ def test_a_used_word_is_refused_as_noise() -> None:
     """It does not matter why the position moved back."""
     model = classifier()
     model.learn_one({"a": 1.0, "b": 0.5}, True)
-    model.learner.rng.words[0] = 1
+    words_of(model).words[0] = 1
     before = model.state_dict()["state"][0]
     model.learn_one({"a": 1.0, "b": 0.5}, True)
     # Without noise at most 0.2 sqrt(2)/sqrt(2) of one direction.
     assert np.abs(model.state_dict()["state"][0] - before).max() > 0.1
-    assert model.learner.rng.words[model.learner.rng.position :].all()
+    assert words_of(model).words[words_of(model).position :].all()
     rng = Entropy()
     Laplace(PureDP(0.01)).randomize(np.zeros((3, 2)), rng)
     rng.words[0] = 1
@@ -216,9 +216,9 @@ def test_a_clone_with_attributes_has_no_open_batch(name: str) -> None:
     made.learn_one({"a": 0.5, "b": 0.5}, 1.0 if name.endswith("Regressor") else True)
     clone = made.clone(include_attributes=True)
     assert clone.at_boundary
-    assert clone.n_seen == made.n_seen - made.learner.pending
+    assert clone.n_seen == made.n_seen - pending_of(made)
     if name.startswith(("Pan", "Shuffle")):
-        assert not clone.learner.total.any()
+        assert not open_sum(clone).any()
     with pytest.raises(ConfigError):
         made.clone({"seed": 1}, include_attributes=True)
 

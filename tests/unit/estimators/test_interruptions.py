@@ -34,7 +34,17 @@ from streamdp.validation.validator import MET
 from tests.support.interruptions import interrupted, lines_of
 from tests.support.plain_method import Plain
 from tests.support.sizes import some
-from tests.support.states import buffer_of, give_words
+from tests.support.states import (
+    buffer_of,
+    give_words,
+    method_of,
+    middle_of,
+    noise_of,
+    params_of,
+    pending_of,
+    people_of,
+    words_of,
+)
 
 pytestmark = pytest.mark.no_cover  # a tracer replaces that of the coverage
 
@@ -105,7 +115,7 @@ class Watched:
         model = self.model
         model.ledger = self.ledger
         before = model.n_seen
-        self.fault(not 0 <= model.learner.pending <= before, "more records are held than were counted")
+        self.fault(not 0 <= pending_of(model) <= before, "more records are held than were counted")
         self.fault(bool(before) and not model.guarantee.budgets, "records without a spend")
         model.__getstate__()
         for i in range(3):
@@ -198,8 +208,8 @@ class Pan(Batched):
 
     def watch(self) -> None:
         model = self.model
-        add, move, make_noise = model.learner.accumulate, model.learner.move, model.learner.sum.noise
-        size = len(make_noise(model.learner.rng))
+        add, move, make_noise = model.learner.accumulate, model.learner.move, noise_of(model).noise
+        size = len(make_noise(words_of(model)))
 
         def watched_add(spec: Any, point: Any, rows: Any, y: Any, cells: float, total: Any) -> None:
             self.fault(total.min() < NOISE // 2, "a record enters a sum without noise")
@@ -207,12 +217,12 @@ class Pan(Batched):
             add(spec, point, rows, y, cells, total)
 
         def watched_move(total: Any, *more: Any) -> None:
-            self.fault((total * model.learner.sum.cells).min() < 1.5 * NOISE, "a sum is released with too little noise")
+            self.fault((total * noise_of(model).cells).min() < 1.5 * NOISE, "a sum is released with too little noise")
             self.fault(not model.guarantee.budgets, "a release without a spend")
             move(total, *more)
 
         model.learner.accumulate, model.learner.move = watched_add, watched_move
-        model.learner.sum.noise = lambda rng: np.full(size, NOISE)
+        noise_of(model).noise = lambda rng: np.full(size, NOISE)
 
 
 class PanPlanned(Pan):
@@ -239,7 +249,7 @@ class Shuffled(Batched):
             return done
 
         def watched_move(total: Any, *more: Any) -> None:
-            params = model.learner.params
+            params = params_of(model)
             ones = (2 * total / params.cell + params.users * (params.g + params.b)) / 2
             noises = ones.mean() / (params.b + params.g / 2)
             self.fault(noises < params.users - 0.5, f"the noise of {noises:.1f} people in place of {params.users}")
@@ -274,7 +284,7 @@ class Users(Watched):
         super().__init__(**({"items_per_user": 2, "window": 20, "batch_size": 6} | options))
 
     def watch(self) -> None:
-        people = self.model.learner.people
+        people = people_of(self.model)
         records = people.records
 
         def watched(users: Any) -> Any:
@@ -297,7 +307,7 @@ class Users(Watched):
         return super().prepare(call)
 
     def go_on(self) -> None:
-        people = self.model.learner.people
+        people = people_of(self.model)
         if "records" not in vars(people):  # a loaded estimator collects anew
             self.watch()
         self.fault(self.model.at_boundary and people.held > 0, "a boundary while users are open")
@@ -407,7 +417,7 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
         return model
 
     def points(model: Any) -> list[float]:
-        return np.append(model.theta, model.learner.units.outward(model.learner.middle)).tolist()
+        return np.append(model.theta, model.learner.units.outward(middle_of(model))).tolist()
 
     whole = learner(0)
     units = whole.learner.units.columns
@@ -444,7 +454,7 @@ def without_features(kind: type[Watched]) -> tuple[Any, Any]:
     mine, other = loads(kind)
     blank = mine.clone(None if kind is Scaled else {"features": None})  # Scaled declares bounds
     if kind is Windows:
-        blank.learner.method = other.learner.method  # the watched one
+        blank.learner.method = method_of(other)  # the watched one
     return blank, other
 
 

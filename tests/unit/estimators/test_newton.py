@@ -40,6 +40,7 @@ from streamdp.protocol.shuffle_wire import write_announcement
 from streamdp.reading.change import BLOCKS, width
 from tests.support.newton import averages
 from tests.support.sizes import some
+from tests.support.states import loss_of, method_of, noise_of, open_sum, params_of, pending_of, steps_of, words_of
 
 NAMES = ["a", "b", "c"]
 MODELS: dict[str, Callable[..., Any]] = {
@@ -77,13 +78,13 @@ def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def held(model: Any) -> np.ndarray:
-    sums: np.ndarray = model.learner.total
+    sums: np.ndarray = open_sum(model)
     return sums
 
 
 def numbers(model: Any) -> np.ndarray:
     """What its walk has learned."""
-    state: np.ndarray = model.learner.batch_steps.learned()["state"]
+    state: np.ndarray = steps_of(model).learned()["state"]
     return state
 
 
@@ -104,21 +105,21 @@ def numbers(model: Any) -> np.ndarray:
 )
 def test_a_loss_without_curvature_falls_back_to_ac_sa_and_refuses_newton(kind: Any, loss: Any, classes: Any) -> None:
     options = {"loss": loss} | ({"classes": classes} if classes else {})
-    assert kind(**options).learner.method == "ac-sa"
-    assert kind(horizon=100, **options).learner.method == "ac-sa"
+    assert method_of(kind(**options)) == "ac-sa"
+    assert method_of(kind(horizon=100, **options)) == "ac-sa"
     with pytest.raises(ConfigError, match=r"needs a bounded curvature.*squared, logistic and softmax losses"):
         kind(method="newton", **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_newton_is_the_default_for_the_losses_that_have_a_curvature(kind: Any) -> None:
-    assert kind().learner.method == kind(method="newton").learner.method == "newton"
+    assert method_of(kind()) == method_of(kind(method="newton")) == "newton"
     if "Classifier" in kind.__name__:
-        assert kind(classes=("u", "v", "w")).learner.method == "newton"
-    assert kind(method="ac-sa").learner.method == "ac-sa"
-    assert kind(method="ac-sa", horizon=100).learner.method == "ac-sa"
+        assert method_of(kind(classes=("u", "v", "w"))) == "newton"
+    assert method_of(kind(method="ac-sa")) == "ac-sa"
+    assert method_of(kind(method="ac-sa", horizon=100)) == "ac-sa"
     loss = (Logistic if "Classifier" in kind.__name__ else Huber)(clip=1.0)
-    assert kind(loss=loss, smoothness=1.0).learner.method == "ac-sa"
+    assert method_of(kind(loss=loss, smoothness=1.0)) == "ac-sa"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,7 +139,7 @@ def test_unknown_methods_are_refused(kind: Any, method: Any) -> None:
 
 
 def test_sgd_is_a_method_of_shuffling_only() -> None:
-    assert ShuffleClassifier(method="sgd").learner.method == "sgd"
+    assert method_of(ShuffleClassifier(method="sgd")) == "sgd"
     with pytest.raises(ConfigError, match="expected one of auto, newton, ac-sa, got 'sgd'"):
         PanPrivateClassifier(method="sgd")
 
@@ -149,19 +150,19 @@ def test_sgd_is_a_method_of_shuffling_only() -> None:
 def test_the_noise_is_for_the_joint_sensitivity() -> None:
     for make in (MODELS["pan huber"], MODELS["pan logistic"]):
         model = make()
-        curvature = Curvature(model.learner.problem.loss, 4)
+        curvature = Curvature(loss_of(model), 4)
         scale = math.sqrt(Gaussian(model.record_budget, curvature.bound, curvature.sensitivity).variance(1))
-        assert model.learner.sum.scale / model.learner.sum.cells == pytest.approx(scale, rel=1e-4)
-        assert model.learner.batch_steps.deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
+        assert noise_of(model).scale / noise_of(model).cells == pytest.approx(scale, rel=1e-4)
+        assert steps_of(model).deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size
     for make in (MODELS["shuffle huber"], MODELS["shuffle logistic"]):
         model = make()
-        curvature = Curvature(model.learner.problem.loss, 4)
-        params = model.learner.params
+        curvature = Curvature(loss_of(model), 4)
+        params = params_of(model)
         assert (params.d, params.bound) == (curvature.size, curvature.bound)
         assert params.sensitivity == pytest.approx(curvature.sensitivity)
         deviation = math.sqrt(params.noise_variance / params.d)
-        assert model.learner.batch_steps.deviation == pytest.approx(deviation, rel=0.1)
+        assert steps_of(model).deviation == pytest.approx(deviation, rel=0.1)
 
 
 @chunked
@@ -185,10 +186,10 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
     for other in (single, frames, chunks):
         assert np.array_equal(numbers(other), numbers(whole))
         assert np.array_equal(held(other), held(whole))
-        assert (other.learner.open.taken, other.n_seen, other.learner.batch_steps.place) == (
-            whole.learner.open.taken,
+        assert (pending_of(other), other.n_seen, steps_of(other).place) == (
+            pending_of(whole),
             n,
-            whole.learner.batch_steps.place,
+            steps_of(whole).place,
         )
         assert other.guarantee == whole.guarantee
 
@@ -198,8 +199,8 @@ def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
 def test_how_far_a_boundary_is_by_brute_force(make: Callable[..., Any], size: int | None) -> None:
     model = make(seed=1, batch_size=size)
     rng = np.random.default_rng(4)
-    records, boundaries = model.learner.batch_steps.batch, [0, model.learner.batch_steps.batch]
-    for batch, times in model.learner.batch_steps.runs():
+    records, boundaries = steps_of(model).batch, [0, steps_of(model).batch]
+    for batch, times in steps_of(model).runs():
         for _ in range(min(times, 400)):
             records += batch
             boundaries.append(records)
@@ -227,13 +228,13 @@ def test_a_batch_that_is_closed_early_counts_as_the_records_that_it_has() -> Non
         with pytest.raises(NotAtBoundaryError):
             model.state_dict()
         model.close_batch()
-        assert (model.at_boundary, model.n_seen, model.learner.batch_steps.place) == (True, 20, (0, 0, 20))
-        walk = model.learner.batch_steps
+        assert (model.at_boundary, model.n_seen, steps_of(model).place) == (True, 20, (0, 0, 20))
+        walk = steps_of(model)
         d = walk.curvature.parameters
         assert averages(walk).information == pytest.approx(1 / (walk.curvature.variance / 20 + walk.noise / 400))
         assert walk.noise == pytest.approx(walk.deviation**2 * d)
         model.close_batch()
-        assert model.learner.batch_steps.place == (0, 0, 20)
+        assert steps_of(model).place == (0, 0, 20)
 
 
 def test_there_is_no_plan() -> None:
@@ -254,14 +255,14 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
     sums = held(model).copy()
     for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert not held(other).any()
-        assert (other.n_seen, other.learner.open.taken, other.at_boundary) == (150, 0, True)
+        assert (other.n_seen, pending_of(other), other.at_boundary) == (150, 0, True)
         state = other.state_dict()
         assert np.array_equal(state.pop("state"), before["state"])
         assert state.items() <= before.items()
-        assert other.learner.rng is not model.learner.rng
+        assert words_of(other) is not words_of(model)
         other.learn_encoded(X[150:], y[150:])
-        assert (other.n_seen, other.learner.open.taken) == (180, 30)
-        assert (model.n_seen, model.learner.open.taken) == (180, 30)
+        assert (other.n_seen, pending_of(other)) == (180, 30)
+        assert (model.n_seen, pending_of(model)) == (180, 30)
         assert np.array_equal(held(model), sums)
 
 
@@ -282,23 +283,23 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
 def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], change: Any) -> None:
     model = make(batch_size=50, seed=1)
     model.learn_encoded(*stream(model, 120))
-    before = model.learner.batch_steps.state, held(model).copy()
+    before = steps_of(model).state, held(model).copy()
     donor = make(batch_size=50, seed=1)
     donor.learn_encoded(*stream(donor, 100))
     good = donor.state_dict()
     with pytest.raises(ConfigError):
         model.load_state_dict(good | change)
     if "state" not in change:
-        curvature = model.learner.batch_steps.curvature
+        curvature = steps_of(model).curvature
         size = curvature.size + BLOCKS * width(curvature.parameters)
         for at, bad in ((0, np.nan), (size, -1.0), (size + 1, 1e300), (size + 4, -1.0), (-1, -1.0)):
             numbers = good["state"].copy()
             numbers[at] = bad
             with pytest.raises(ConfigError):
                 model.load_state_dict(good | {"state": numbers})
-    assert model.learner.batch_steps.state is before[0]
+    assert steps_of(model).state is before[0]
     assert np.array_equal(held(model), before[1])
-    assert (model.n_seen, model.learner.open.taken) == (120, 20)
+    assert (model.n_seen, pending_of(model)) == (120, 20)
     model.load_state_dict(good)
     assert (model.n_seen, model.at_boundary, held(model).any()) == (100, True, False)
 
@@ -322,11 +323,11 @@ def test_merged_learners_know_what_one_would(make: Callable[..., Any]) -> None:
     for seed, (part, n) in enumerate(zip(parts, (2000, 4010, 10), strict=True)):
         part.learn_encoded(*stream(part, n, seed))
     together = parts[0].merged(*parts[1:])
-    assert (together.n_seen, together.at_boundary, together.learner.batch_steps.place) == (6000, True, (0, 0, 6000))
-    steps = [part.learner.batch_steps for part in (together, *parts)]
+    assert (together.n_seen, together.at_boundary, steps_of(together).place) == (6000, True, (0, 0, 6000))
+    steps = [steps_of(part) for part in (together, *parts)]
     whole, *found = map(averages, steps)
     assert steps[0].state.records == sum(step.state.records for step in steps[1:])
-    carried = parts[0].learner.problem.loss.least_scale is not None  # to one sigma, which changes their weights
+    carried = loss_of(parts[0]).least_scale is not None  # to one sigma, which changes their weights
     if not carried:
         np.testing.assert_allclose(whole[3:], np.sum([part[3:] for part in found], axis=0))
     for name in () if carried else ("point", "gradient", "curvature"):
@@ -434,7 +435,7 @@ def test_devices_answer_announcements_of_growing_batches() -> None:
     sizes = []
     for _ in range(12):
         assert agreement.params(place) == learner.learner._sum_of(agreement.params(place).users)
-        learner.learner.batch_steps.go(place)
+        steps_of(learner).go(place)
         learner.learner._begin_phase()
         assert agreement.params(place) == learner.randomizer.params
         announced = write_announcement(Agreement(learner).announcement(place, learner.randomizer.point))

@@ -23,6 +23,7 @@ from streamdp.estimators.features import SchemaWarning
 from streamdp.protocol import local_half
 from streamdp.protocol.report_desk import ReportDesk
 from tests.support.sizes import some
+from tests.support.states import words_of
 
 FEATURES: dict[str, Any] = {"a": (0, 10), "b": (-5, 5)}
 SETS: list[list[Any]] = [
@@ -104,7 +105,7 @@ def test_labels_are_one_model_by_device_randomizer_and_learn_one(
     frames.learn_many(pd.DataFrame(X, columns=list(FEATURES)), y)
     scaled = (X - [0, -5]) / 10 * 2 - 1
     encoded.learn_encoded(scaled, np.array([float(labels.index(label)) for label in y]))
-    words = make().learner.rng
+    words = words_of(make())
     monkeypatch.setattr(local_half, "Entropy", lambda: words)
     with served(labels, kind, device) as url, Device(url, "job") as phone:
         for x, label in pairs(X, y):

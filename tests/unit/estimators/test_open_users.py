@@ -20,6 +20,7 @@ from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED
 from tests.support.sizes import some
+from tests.support.states import loss_of, people_of
 from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
 
@@ -42,15 +43,11 @@ def test_a_user_reports_when_its_records_are_complete(monkeypatch: pytest.Monkey
     for x, t, who in zip(X, y, "ababbaa", strict=True):
         learner.learn_one(row(x), bool(t), subject=who)
     assert (learner.n_users, learner.n_seen, learner.at_boundary) == (2, 7, False)
-    expected = [
-        mean_gradient(np.zeros(3), X[rows], y[rows], learner.learner.problem.loss) for rows in ([1, 3, 4], [0, 2, 5])
-    ]
+    expected = [mean_gradient(np.zeros(3), X[rows], y[rows], loss_of(learner)) for rows in ([1, 3, 4], [0, 2, 5])]
     np.testing.assert_allclose(seen, expected, atol=1e-12)
     learner.close_batch()
     assert (learner.n_users, learner.at_boundary) == (3, True)
-    np.testing.assert_allclose(
-        seen[2], mean_gradient(np.zeros(3), X[[6]], y[[6]], learner.learner.problem.loss), atol=1e-12
-    )
+    np.testing.assert_allclose(seen[2], mean_gradient(np.zeros(3), X[[6]], y[[6]], loss_of(learner)), atol=1e-12)
 
 
 def test_the_window_closes_all_users_and_one_who_comes_back_reports_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +65,7 @@ def test_a_marker_and_time_close_users_too(monkeypatch: pytest.MonkeyPatch) -> N
     sizes = sizes_of_reports(monkeypatch)
     learner = model(items_per_user=4, window_seconds=5.0)
     now = [100.0]
-    learner.learner.people.clock = lambda: now[0]
+    people_of(learner).clock = lambda: now[0]
     X, y, _ = data(1, 8)
     learner.learn_encoded(X[:3], y[:3], subjects=list("aab"))
     learner.close_user("a")
@@ -175,7 +172,7 @@ def test_room_is_kept_for_open_users_only() -> None:
         part = slice(begin, begin + 30)
         learner.learn_encoded(X[part], y[part], subjects=subjects[part])
         assert learner.at_boundary
-    assert len(learner.learner.people.rows) == 30
+    assert len(people_of(learner).rows) == 30
     assert learner.n_users == 3000
 
 
@@ -203,7 +200,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
         learner.state_dict()
     assert "14 that are missing" in str(caught.value)
     needle = np.float64(SECRET).tobytes()
-    assert needle in learner.learner.people.rows.tobytes()
+    assert needle in people_of(learner).rows.tobytes()
     for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
         assert (made.n_seen, made.n_users, made.at_boundary) == (3, 1, True)
         assert needle not in pickle.dumps(made)
@@ -211,7 +208,7 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
         made.learn_encoded(X, y, subjects=list("abcaaa"))
     assert needle not in pickle.dumps(learner)
     learner.close_batch()
-    assert not learner.learner.people.rows.any()
+    assert not people_of(learner).rows.any()
     assert needle not in pickle.dumps(learner.state_dict())
 
 
@@ -227,7 +224,7 @@ def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest
             yield (b"a", 0)
             raise KeyboardInterrupt
 
-    people = learner.learner.people
+    people = people_of(learner)
     with pytest.raises(KeyboardInterrupt):
         people.take(X[4:8], y[4:8], Interrupting([(b"a", 0), (b"b", 0)] * 2), None)
     assert people.at == 8

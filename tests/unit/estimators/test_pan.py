@@ -41,6 +41,7 @@ from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED
 from tests.support.audit import mu_lower_bound
 from tests.support.proximal import prox
 from tests.support.sizes import some
+from tests.support.states import loss_of, middle_of, noise_of, open_sum, pending_of, region_of, steps_of, words_of
 from tests.support.threads import in_threads
 
 NAMES = ["a", "b", "c"]
@@ -95,7 +96,7 @@ planned = pytest.mark.parametrize("options", PLANS.values(), ids=PLANS.keys())
 
 def gradient_of(model: Any, theta: np.ndarray, x: np.ndarray, y: float, beta: float) -> np.ndarray:
     """By the formulas of the loss; for a non-smooth one beta (theta - prox), the gradient of its Moreau envelope."""
-    loss = model.learner.problem.loss
+    loss = loss_of(model)
     if isinstance(loss, Hinge | Quantile):
         return beta * (theta - prox(loss, theta, x, y, 1 / beta))
     return loss.gradient(theta, x, y)
@@ -103,9 +104,9 @@ def gradient_of(model: Any, theta: np.ndarray, x: np.ndarray, y: float, beta: fl
 
 def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) -> tuple[np.ndarray, np.ndarray, int]:
     """Algorithm 6 without noise, with lists: theta and ag after the last whole batch, and the place of its end."""
-    rows, loss = np.hstack([X, np.ones((len(X), 1))]) if model.intercept else X, model.learner.problem.loss
+    rows, loss = np.hstack([X, np.ones((len(X), 1))]) if model.intercept else X, loss_of(model)
     size = loss.size(rows.shape[1], len(model.labels) if isinstance(loss, Softmax) else 1)
-    ag = model.learner.region.project(loss.start(size))
+    ag = region_of(model).project(loss.start(size))
     cells = 1 / Gaussian(model.record_budget, loss.bound, loss.sensitivity).rows(size)[0, samplers.GRID]
     theta, at = ag, 0
     for phase in [phase for phases in plans for phase in phases]:
@@ -119,7 +120,7 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
             for i in range(at, at + phase.batch):
                 total += np.rint(gradient_of(model, md, rows[i], y[i], phase.beta) * cells)
             at += phase.batch
-            theta = model.learner.region.project(theta - total / cells / phase.batch * (t + 1) / phase.modulus)
+            theta = region_of(model).project(theta - total / cells / phase.batch * (t + 1) / phase.modulus)
             ag = alpha * theta + (1 - alpha) * ag
     raise AssertionError("more epochs are needed")
 
@@ -130,10 +131,10 @@ def naive(model: Any, X: np.ndarray, y: np.ndarray, plans: list[list[Phase]]) ->
 def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Over batches, phases and epochs, up to rounding: a gradient near a cell's border may fall into the next one."""
     model = make(mechanism="none", **options)
-    n = 120 if options.get("batch_size") == 1 or isinstance(model.learner.problem.loss, Softmax) else 800
+    n = 120 if options.get("batch_size") == 1 or isinstance(loss_of(model), Softmax) else 800
     X, y = stream(model, n)
-    walk = model.learner.batch_steps.sequence
-    plans = [model.learner.batch_steps.plan_of(epoch) for epoch in range(3)]
+    walk = steps_of(model).sequence
+    plans = [steps_of(model).plan_of(epoch) for epoch in range(3)]
     theta, ag, at = naive(model, X, y, plans)
     model.learn_encoded(X[:at], y[:at])
     assert model.at_boundary
@@ -150,14 +151,14 @@ def test_without_noise_the_state_is_that_of_algorithm_6(make: Callable[..., Any]
 def test_the_plan_is_for_what_the_model_is() -> None:
     """The inputs of the plan: bound, smoothness, the largest distance of the optimum, both noises of a batch."""
     model = regressor(domain=Box(-1.0, 3.0), budget="mu=1")
-    problem = model.learner.batch_steps.problem
+    problem = steps_of(model).problem
     assert (problem.bound, problem.smoothness) == (Huber().bound, Huber().smoothness)
     assert problem.distance == pytest.approx(math.sqrt(4 * 9 + (3 - 1) ** 2))  # the scale from 0.1 to 3, at 1
     scale = Gaussian(GaussianDP(1), Huber().bound, Huber().sensitivity).rows(5)[0, samplers.SCALE]
     assert problem.variance(10) == pytest.approx((SPREAD * Huber().bound) ** 2 / 10 + 2 * 5 * scale**2 / 100)
-    assert classifier(domain=L2Ball(3.0)).learner.batch_steps.problem.distance == 3.0
-    assert classifier(smoothness=0.1).learner.batch_steps.problem.smoothness == 0.1
-    hinge = classifier(loss="hinge").learner.batch_steps.problem
+    assert steps_of(classifier(domain=L2Ball(3.0))).problem.distance == 3.0
+    assert steps_of(classifier(smoothness=0.1)).problem.smoothness == 0.1
+    hinge = steps_of(classifier(loss="hinge")).problem
     assert math.isinf(hinge.smoothness)
     assert hinge.spread == hinge.bound
     assert classifier(horizon=50_000).phase.batch != classifier(horizon=500).phase.batch
@@ -169,7 +170,7 @@ def test_learning_goes_on_beyond_the_horizon_in_epochs_of_twice_the_length() -> 
     steps = []
     for low in range(0, 700, 10):
         model.learn_encoded(X[low : low + 10], y[low : low + 10])
-        steps.append((model.learner.batch_steps.epoch, model.learner.batch_steps.sequence.step))
+        steps.append((steps_of(model).epoch, steps_of(model).sequence.step))
     assert steps[8:11] == [(0, 9), (1, 0), (1, 1)]
     assert [steps.index((epoch, 0)) + 1 for epoch in (1, 2, 3)] == [10, 30, 70]
     assert model.n_seen == 700
@@ -201,11 +202,11 @@ def test_they_learn(make: str, score: Callable[..., float], least: float) -> Non
 def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
     """Each phase starts at the distance that the bound of the last one gives."""
     model = classifier(strong_convexity=0.1, horizon=200_000)
-    problem = model.learner.batch_steps.problem
+    problem = steps_of(model).problem
     distance = problem.distance
     for epoch in range(3):
         expected = plan(problem, 200_000 * 2**epoch, None, distance)
-        assert model.learner.batch_steps.plan_of(epoch) == expected
+        assert steps_of(model).plan_of(epoch) == expected
         distance = min(distance, math.sqrt(2 * expected[-1].excess / 0.1))
         assert distance < problem.distance / 2
 
@@ -221,11 +222,11 @@ def test_both_noises_have_the_scale_that_alone_suffices(make: str, budget: Budge
     It rejects scales that are 20 % off. Seeded.
     """
     model = MODELS[make](seed=11, budget=budget)
-    d = len(model.learner.total)
-    noises, rng = model.learner.sum, model.learner.rng
+    d = len(open_sum(model))
+    noises, rng = noise_of(model), words_of(model)
     draws = np.array([noises.noise(rng) for _ in range(120_000 // d)]) / noises.cells
     mu = (budget if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget)).mu
-    scale = model.learner.problem.loss.sensitivity / mu
+    scale = loss_of(model).sensitivity / mu
     assert np.mean(draws**2) == pytest.approx(scale**2, rel=0.02)
     assert abs(np.mean(draws)) < 6 * scale / math.sqrt(draws.size)
     assert abs(np.corrcoef(draws[:, 0], draws[:, 1])[0, 1]) < 6 / math.sqrt(len(draws))
@@ -248,7 +249,7 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
     plain = regressor(batch_size=3, mechanism="none")
     drawn: list[np.ndarray] = []
     kept: list[np.ndarray] = []
-    draw = model.learner.sum.noise
+    draw = noise_of(model).noise
 
     def noises(rng: Any) -> np.ndarray:
         noise = draw(rng)
@@ -257,44 +258,44 @@ def test_noise_is_drawn_at_the_beginning_and_at_the_end_of_a_batch(monkeypatch: 
         return noise
 
     gradients: list[np.ndarray] = []
-    move = model.learner.batch_steps.sequence.move
+    move = steps_of(model).sequence.move
 
     def moved(gradient: np.ndarray, modulus: float) -> None:
         gradients.append(gradient.copy())
         move(gradient, modulus)
 
-    monkeypatch.setattr(model.learner.sum, "noise", noises)
-    monkeypatch.setattr(model.learner.batch_steps.sequence, "move", moved)
+    monkeypatch.setattr(noise_of(model), "noise", noises)
+    monkeypatch.setattr(steps_of(model).sequence, "move", moved)
     X, y = stream(model, 3)
     for i in range(2):
         model.learn_encoded(X[i : i + 1], y[i : i + 1])
         plain.learn_encoded(X[i : i + 1], y[i : i + 1])
         assert len(drawn) == 1
-    assert np.array_equal(model.learner.total, drawn[0] + plain.learner.total)
-    seen = plain.learner.total.copy()
+    assert np.array_equal(open_sum(model), drawn[0] + open_sum(plain))
+    seen = open_sum(plain).copy()
     plain.learn_encoded(X[2:], y[2:])
-    last = plain.learner.problem.loss.gradient(np.array([0, 0, 0, 0, 1.0]), np.append(X[2], 1.0), y[2])
+    last = loss_of(plain).gradient(np.array([0, 0, 0, 0, 1.0]), np.append(X[2], 1.0), y[2])
     model.learn_encoded(X[2:], y[2:])
     assert len(drawn) == 2
-    sums = drawn[0] + drawn[1] + seen + np.rint(last * model.learner.sum.cells)
-    assert gradients[0] == pytest.approx(sums / model.learner.sum.cells / 3, abs=2 / model.learner.sum.cells)
+    sums = drawn[0] + drawn[1] + seen + np.rint(last * noise_of(model).cells)
+    assert gradients[0] == pytest.approx(sums / noise_of(model).cells / 3, abs=2 / noise_of(model).cells)
     assert not any(noise.any() for noise in kept)
 
 
 def test_no_generator_and_no_noise_is_kept() -> None:
     """Between batches and within one, nothing in memory tells the noise; words are overwritten."""
     model = regressor(batch_size=5)
-    assert isinstance(model.learner.rng, FreshWords)
-    assert set(vars(model.learner.rng)) == {"lock"}
+    assert isinstance(words_of(model), FreshWords)
+    assert set(vars(words_of(model))) == {"lock"}
     words = []
-    draw = model.learner.rng.draw
+    draw = words_of(model).draw
 
     def drawn(count: int) -> np.ndarray:
         out = draw(count)
         words.append(out)
         return out
 
-    model.learner.rng.draw = drawn  # type: ignore[method-assign]
+    words_of(model).draw = drawn  # type: ignore[method-assign]
     X, y = stream(model, 12)
     model.learn_encoded(X, y)
     assert len(words) == 5  # two whole batches, and the beginning of a third
@@ -305,14 +306,14 @@ def test_words_that_run_out_are_drawn_anew() -> None:
     """With too few words the size doubles, and nothing of the first attempt is left."""
     model = regressor(seed=1)
     sizes = []
-    draw = model.learner.rng.draw
+    draw = words_of(model).draw
 
     def scarce(count: int) -> np.ndarray:
         sizes.append(count)
         return draw(2 if len(sizes) == 1 else count)
 
-    model.learner.rng.draw = scarce
-    noise = model.learner.sum.noise(model.learner.rng)
+    words_of(model).draw = scarce
+    noise = noise_of(model).noise(words_of(model))
     assert sizes == [74, 148]
     assert noise.all()
     rows = np.zeros(4, dtype=np.int64)
@@ -328,7 +329,7 @@ def test_sums_of_gradients_are_exact_and_order_does_not_matter(make: str) -> Non
     model = MODELS[make](mechanism="none")
     X, y = stream(model, 500)
     X[0] = 1e200  # overflows: counts as no gradient
-    learner, loss = model.learner, model.learner.problem.loss
+    learner, loss = model.learner, loss_of(model)
     theta = np.random.default_rng(1).normal(size=len(learner.total)) * 0.3 + (loss.name == "huber")
 
     def total(rows: np.ndarray) -> np.ndarray:
@@ -406,7 +407,7 @@ def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
         step = ahead if rng.random() < 0.7 else size
         model.learn_encoded(X[at : at + step], y[at : at + step])
         at += step
-    assert np.array_equal(model.learner.batch_steps.sequence.points, behind.learner.batch_steps.sequence.points)
+    assert np.array_equal(steps_of(model).sequence.points, steps_of(behind).sequence.points)
 
 
 def test_the_last_boundary_of_an_epoch_is_found() -> None:
@@ -422,7 +423,7 @@ def test_the_last_boundary_of_an_epoch_is_found() -> None:
 def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
     """Also if smaller batches follow, which would already fit."""
     model = classifier(mechanism="none")
-    model.learner.batch_steps.plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
+    steps_of(model).plan = [Phase(10, 3, 0.5, 9.0, 1.0), Phase(4, 5, 0.5, 9.0, 1.0)]
     model.learner._begin_phase()
     for size, expected in ((17, 10), (29, 20), (33, 30), (34, 34), (37, 34), (1000, 50)):
         assert model.boundary_within(size) == expected
@@ -466,13 +467,13 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     """(Z_a + fewer gradients + Z_b) over the planned size; nothing happens at a boundary."""
     model = regressor(batch_size=10, mechanism="none")
     X, y = stream(model, taken)
-    walk = model.learner.batch_steps.sequence
+    walk = steps_of(model).sequence
     model.close_batch()
     assert (walk.step, model.n_seen) == (0, 0)
     model.learn_encoded(X, y)
-    start, total = walk.points[0].copy(), model.learner.total.copy()
+    start, total = walk.points[0].copy(), open_sum(model).copy()
     model.close_batch()
-    moved = model.learner.region.project(start - total / model.learner.sum.cells / 10 / model.phase.modulus)
+    moved = region_of(model).project(start - total / noise_of(model).cells / 10 / model.phase.modulus)
     assert walk.points[0] == pytest.approx(moved)
     assert (model.at_boundary, walk.step, model.n_seen) == (True, 1, taken)
     model.close_batch()
@@ -480,7 +481,7 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     noisy = regressor(batch_size=10, seed=2)
     noisy.learn_encoded(X, y)
     draws: list[int] = []
-    noisy.learner.sum.noise = lambda rng: draws.append(1) or np.zeros(5, dtype=np.int64)  # type: ignore[method-assign,func-returns-value]
+    noise_of(noisy).noise = lambda rng: draws.append(1) or np.zeros(5, dtype=np.int64)  # type: ignore[method-assign,func-returns-value]
     noisy.close_batch()
     assert len(draws) == 1
 
@@ -494,10 +495,10 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     X, y = stream(model, 17)
     model.learn_encoded(X, y)
     model.learn_one(dict(zip(NAMES, X[0].tolist(), strict=True)), float(y[0]))
-    held = model.learner.total.tobytes()
+    held = open_sum(model).tobytes()
     written = pickle.dumps(model)
-    assert model.learner.batch_steps.sequence.points.tobytes() in written
-    assert model.learner.total.any()
+    assert steps_of(model).sequence.points.tobytes() in written
+    assert open_sum(model).any()
     numbers = [held[i : i + 8] for i in range(0, len(held), 8)]
     numbers += [value.tobytes() for row in X for value in row] + [value.tobytes() for value in y]
     assert not any(number in written for number in numbers)
@@ -550,12 +551,12 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str,
     model = regressor(batch_size=10, seed=1)
     X, y = stream(model, 13)
     model.learn_encoded(X, y)
-    before = (model.learner.batch_steps.sequence.points.copy(), model.learner.total.copy())
+    before = (steps_of(model).sequence.points.copy(), open_sum(model).copy())
     with pytest.raises((ConfigError, BudgetError), match=match):
         model.load_state_dict(state)
-    assert np.array_equal(model.learner.batch_steps.sequence.points, before[0])
-    assert np.array_equal(model.learner.total, before[1])
-    assert (model.n_seen, model.learner.open.taken) == (13, 3)
+    assert np.array_equal(steps_of(model).sequence.points, before[0])
+    assert np.array_equal(open_sum(model), before[1])
+    assert (model.n_seen, pending_of(model)) == (13, 3)
     fresh = PanPrivateRegressor(batch_size=10, method="ac-sa")
     if "features" not in change:  # these it would accept
         with pytest.raises(StreamDPError):
@@ -606,7 +607,7 @@ def test_merged_is_the_average_of_the_boundaries() -> None:
     assert together.theta == pytest.approx(parts[0].theta * 40 / 140 + parts[1].theta * 100 / 140)
     assert together.n_seen == 140
     assert together.at_boundary
-    assert (together.learner.batch_steps.epoch, together.learner.batch_steps.sequence.step) == (1, 0)
+    assert (steps_of(together).epoch, steps_of(together).sequence.step) == (1, 0)
     assert [part.n_seen for part in parts] == [45, 100, 7]
     assert together.guarantee.private
     assert together.guarantee.budgets == (ApproxDP(1, 1e-6),)
@@ -669,8 +670,8 @@ def test_a_column_of_budgets() -> None:
     assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items())
     plain = regressor(budget="mu=1", batch_size=10, mechanism="none")
     plain.learn_encoded(X[mask], y[mask])
-    assert np.array_equal(plain.learner.batch_steps.sequence.points, model.learner.batch_steps.sequence.points)
-    assert np.array_equal(plain.learner.total, model.learner.total)
+    assert np.array_equal(steps_of(plain).sequence.points, steps_of(model).sequence.points)
+    assert np.array_equal(open_sum(plain), open_sum(model))
 
 
 def test_budgets_that_all_allow_enough_change_nothing() -> None:
@@ -678,7 +679,7 @@ def test_budgets_that_all_allow_enough_change_nothing() -> None:
     X, y = stream(one, 25)
     assert one.learn_encoded(X, y, np.linspace(1, 5, 25)) is None
     assert other.learn_encoded(X, y) is None
-    assert np.array_equal(one.learner.batch_steps.sequence.points, other.learner.batch_steps.sequence.points)
+    assert np.array_equal(steps_of(one).sequence.points, steps_of(other).sequence.points)
     none = one.learn_encoded(X, y, np.full(25, 0.5))
     assert none is not None
     assert (none == REFUSED).all()
@@ -720,7 +721,7 @@ def test_threads_share_one_and_each_record_counts_once() -> None:
             model.learn_one(x, 1.0, budget="eps=0.5,delta=1e-6")
 
     in_threads(work)
-    assert (model.n_seen, model.n_refused, model.learner.open.taken) == (2000, 2000, 2000 % 7)
+    assert (model.n_seen, model.n_refused, pending_of(model)) == (2000, 2000, 2000 % 7)
 
 
 # --- what it says, and settings
@@ -805,7 +806,7 @@ def test_theta_stays_in_the_domain() -> None:
         model = classifier(domain=domain, batch_size=1, budget="mu=0.1")
         for _ in range(50):
             model.learn_encoded(*stream(model, 1))
-            for theta in model.learner.batch_steps.sequence.points:
+            for theta in steps_of(model).sequence.points:
                 assert theta == pytest.approx(domain.project(theta), abs=1e-12)
     huber = regressor(domain=L2Ball(0.7), batch_size=1, budget="mu=0.1")
     for _ in range(50):
@@ -831,8 +832,8 @@ def watched(**options: Any) -> PanPrivateRegressor:
 
 
 def towards(model: PanPrivateRegressor) -> np.ndarray:
-    ga, gb = (model.learner.problem.loss.gradient(model.learner.middle, X[0], y[0]) for X, y in RECORDS)
-    assert np.linalg.norm(ga - gb) > 0.999 * model.learner.problem.loss.sensitivity
+    ga, gb = (loss_of(model).gradient(middle_of(model), X[0], y[0]) for X, y in RECORDS)
+    assert np.linalg.norm(ga - gb) > 0.999 * loss_of(model).sensitivity
     return (ga - gb) / np.linalg.norm(ga - gb)
 
 
@@ -840,7 +841,7 @@ def test_records_of_one_person_in_one_batch_add_up_faster_than_sums_of_spends() 
     """The caveat of the statement: two records of mu = 1 in one batch are mu = 2, but a ledger counts sqrt(2)."""
     model = watched(budget="mu=1")
     learner = model.learner
-    direction, d = towards(model), len(model.learner.total)
+    direction, d = towards(model), len(open_sum(model))
     scores = []
     for seed, (X, y) in enumerate(RECORDS):
         total, noise = np.zeros(d, dtype=np.int64), np.empty(d * TRIALS, dtype=np.int64)
@@ -860,17 +861,17 @@ def test_an_intruder_who_also_sees_every_saved_state_learns_no_more_than_the_cla
     without a break-in both noises protect the record.
     """
     model = watched(budget="mu=1", seed=1)
-    walk, cells = model.learner.batch_steps.sequence, model.learner.sum.cells
-    direction, start, modulus = towards(model), walk.points.copy(), model.learner.batch_steps.plan[0].modulus
+    walk, cells = steps_of(model).sequence, noise_of(model).cells
+    direction, start, modulus = towards(model), walk.points.copy(), steps_of(model).plan[0].modulus
     before, after, saved = (np.empty((2, 4_000, len(direction))) for _ in range(3))
     finish = model.learner._finish
     sums: list[np.ndarray] = []
-    model.learner._finish = lambda: sums.append(model.learner.total.copy()) or finish()  # type: ignore[method-assign,func-returns-value]
+    model.learner._finish = lambda: sums.append(open_sum(model).copy()) or finish()  # type: ignore[method-assign,func-returns-value]
     for which, record in enumerate(RECORDS):
         for i in range(4_000):
             walk.points[:], walk.step, model.learner.middle = start, 0, start[0]
             model.learn_encoded(*OTHERS)
-            before[which, i] = model.learner.total / cells
+            before[which, i] = open_sum(model) / cells
             model.learn_encoded(*record)
             after[which, i] = sums.pop() / cells
             # theta moved by G / M, and G is divided by the batch size

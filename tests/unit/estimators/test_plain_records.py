@@ -25,7 +25,7 @@ from streamdp import (
     WindowedRegressor,
 )
 from streamdp.errors import SchemaError
-from tests.support.states import buffer_of
+from tests.support.states import buffer_of, words_of
 
 FEATURES = ["a", "b", "c"]
 BOUNDS = {"a": (-2, 2), "b": (0, 1), "c": ["red", "green", "blue"]}
@@ -92,8 +92,8 @@ def test_both_ways_learn_the_same(name: str) -> None:
     for model in (short, long):
         model.close_batch()
     assert repr(short.state_dict()) == repr(long.state_dict())
-    if hasattr(short.learner.rng, "words"):
-        np.testing.assert_array_equal(short.learner.rng.words, long.learner.rng.words)
+    if hasattr(words_of(short), "words"):
+        np.testing.assert_array_equal(words_of(short).words, words_of(long).words)
 
 
 def warmed(model: Any, n: int = 100) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 from streamdp import PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor
 from streamdp.learners import pan
+from tests.support.states import pending_of, probes_of, steps_of
 
 NAMES = ["a", "b", "c"]
 THETA = np.array([0.6, -0.6, 0.5])
@@ -69,15 +70,15 @@ def test_a_copy_within_a_probe_is_that_of_the_last_boundary() -> None:
     found.close_batch()
     before = found.state_dict()
     found.learn_encoded(*stream(700, seed=4))
-    assert found.learner.probes.end < found.learner.full
+    assert probes_of(found).end < found.learner.full
     for other in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
-        assert other.learner.probes is None
+        assert probes_of(other) is None
         after = other.state_dict()
         np.testing.assert_array_equal(after["state"], before["state"])
         assert after["place"] == before["place"]
         other.learn_encoded(*stream(700, seed=4))
     found.close_batch()  # within a probe
-    assert found.learner.probes is None
+    assert probes_of(found) is None
     assert found.state_dict()["place"][2] == before["place"][2] + 700
 
 
@@ -87,7 +88,7 @@ def test_the_end_of_a_probe_that_is_interrupted_releases_nothing_more_of_its_bat
     found = learned()
     found.close_batch()
     found.learn_encoded(*stream(10, seed=4))
-    place, end = found.learner.batch_steps.place, found.learner.probes.end
+    place, end = steps_of(found).place, probes_of(found).end
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -97,21 +98,21 @@ def test_the_end_of_a_probe_that_is_interrupted_releases_nothing_more_of_its_bat
         with pytest.raises(KeyboardInterrupt):
             found.learn_encoded(*stream(end - 10, seed=5))
     found.learn_encoded(*stream(10, seed=6))
-    assert found.learner.batch_steps.place == place
-    assert found.learner.pending == 10  # the others are lost, and counted
+    assert steps_of(found).place == place
+    assert pending_of(found) == 10  # the others are lost, and counted
     assert found.n_seen == 40_000 + end + 10
     found.close_batch()
 
 
 def test_only_batches_that_grow_and_follow_in_one_process_have_probes() -> None:
-    assert learned().learner.probes is not None
-    assert learned(change="ignore").learner.probes is None
-    assert learned(batch_size=20_001).learner.probes is None
-    assert learned(kind=ShuffleRegressor).learner.probes is None
+    assert probes_of(learned()) is not None
+    assert probes_of(learned(change="ignore")) is None
+    assert probes_of(learned(batch_size=20_001)) is None
+    assert probes_of(learned(kind=ShuffleRegressor)) is None
     found = learned()
     found.close_batch()
-    with found.learner.batch_steps.planned():
-        assert found.learner.batch_steps.probing == (0, 0.0)
+    with steps_of(found).planned():
+        assert steps_of(found).probing == (0, 0.0)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Logistic
 from streamdp.scaling.units import FAR, ranges_of
+from tests.support.states import steps_of
 
 WINDOW = {"items_per_user": 1, "window": 30_000}
 KINDS: list[tuple[Any, dict[str, Any]]] = [
@@ -56,7 +57,7 @@ def test_a_value_far_out_counts_as_the_end_of_its_range(kind: Any, more: dict[st
 def test_numbers_of_batches_are_cut_further_out() -> None:
     """Their units are robust: on flights, a cut at four of them made the error a fifth larger."""
     model = learned(PanPrivateRegressor)
-    units = model.learner.batch_steps.state.units  # amounts are at the least range
+    units = steps_of(model).state.units  # amounts are at the least range
     np.testing.assert_allclose((model.learner.ranges - units[0]) * units[1], [[-4.0, -12.0], [4.0, 12.0]])
     said = [model.predict_one({"amount": amount, "plain": 0.5}) for amount in (5.0, 10.0, 20.0)]
     assert said[2] - said[1] == pytest.approx(2 * (said[1] - said[0]))

@@ -24,7 +24,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.errors import ConfigError, SchemaError
-from tests.support.states import give_words, units_of
+from tests.support.states import give_words, units_of, words_of
 
 SCHEMA: dict[str, Any] = {
     "age": (18, 100),
@@ -152,11 +152,11 @@ def test_declared_scaling_begins_and_stays_at_the_typical_values() -> None:
 
 
 def test_private_scaling_is_the_default_where_it_can_be() -> None:
-    assert len(regressor().learner.arrays.units.summary) == 3  # age, income and the target
-    assert len(LDPASGDRegressor(features=["a"], target=(0, 1)).learner.arrays.units.summary) == 1
-    assert len(LDPASGDRegressor(features=["a"]).learner.arrays.units.summary) == 0
-    assert len(regressor(domain=L2Ball(3)).learner.arrays.units.summary) == 0
-    assert len(LDPASGDClassifier(features=SCHEMA, intercept=False).learner.arrays.units.summary) == 0
+    assert len(units_of(regressor()).summary) == 3  # age, income and the target
+    assert len(units_of(LDPASGDRegressor(features=["a"], target=(0, 1))).summary) == 1
+    assert len(units_of(LDPASGDRegressor(features=["a"])).summary) == 0
+    assert len(units_of(regressor(domain=L2Ball(3))).summary) == 0
+    assert len(units_of(LDPASGDClassifier(features=SCHEMA, intercept=False)).summary) == 0
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_learner_that_scales_goes_on_bit_by_bit(way: str) -> None:
     if way == "state":
         second = regressor(seed=2)
         second.load_state_dict(first.state_dict())
-        give_words(second, copy.deepcopy(first.learner.rng))
+        give_words(second, copy.deepcopy(words_of(first)))
     else:
         second = copy.deepcopy(first) if way == "copy" else pickle.loads(pickle.dumps(first))
     for model in (first, second):

@@ -14,7 +14,7 @@ from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import write_announcement
-from tests.support.states import give_words
+from tests.support.states import give_words, middle_of, steps_of, words_of
 
 NAMES = ["a", "b", "c"]
 FEATURES = dict.fromkeys(NAMES, (-8.0, 8.0))
@@ -48,7 +48,7 @@ def error(model: Any) -> float:
 def test_narrow_columns_are_learned_and_shown_in_original_units(kind: Any) -> None:
     """Without noise the error is .8, and that of a constant 4.7."""
     model = learned(kind, 40_000)
-    units = model.learner.batch_steps.state.units
+    units = steps_of(model).state.units
     assert np.all(units[1, :2] > 15)
     assert np.all(np.abs(units[0, :2] - [0.5, -0.4]) < 0.1)
     assert error(model) < 1.0
@@ -72,8 +72,8 @@ def test_classes_are_learned_from_narrow_columns() -> None:
 def test_a_domain_and_a_model_without_intercept_keep_their_columns(kind: Any) -> None:
     for options in ({"domain": L2Ball(500.0)}, {"intercept": False}):
         model = learned(kind, 500, **options)
-        assert model.learner.batch_steps.state.units.size == 0
-        assert len(model.learner.middle) == model.learner.batch_steps.curvature.parameters
+        assert steps_of(model).state.units.size == 0
+        assert len(middle_of(model)) == steps_of(model).curvature.parameters
 
 
 @each
@@ -85,8 +85,8 @@ def test_single_records_and_arrays_are_the_same(kind: Any) -> None:
     many.learn_encoded(X, y)
     for row, target in zip(X * 8, y.tolist(), strict=True):
         one.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), target)
-    assert many.learner.batch_steps.state.units[1].any()
-    np.testing.assert_array_equal(many.learner.batch_steps.state.numbers(), one.learner.batch_steps.state.numbers())
+    assert steps_of(many).state.units[1].any()
+    np.testing.assert_array_equal(steps_of(many).state.numbers(), steps_of(one).state.numbers())
 
 
 @each
@@ -98,13 +98,11 @@ def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
         whole.learn_encoded(X[:cut], y[:cut])
         whole.close_batch()
         rest.load_state_dict(whole.state_dict())
-        give_words(rest, whole.learner.rng)
+        give_words(rest, words_of(whole))
         for model in (whole, rest):
-            give_words(model, type(whole.learner.rng)(5))
+            give_words(model, type(words_of(whole))(5))
             model.learn_encoded(X[cut:], y[cut:])
-        np.testing.assert_array_equal(
-            whole.learner.batch_steps.state.numbers(), rest.learner.batch_steps.state.numbers()
-        )
+        np.testing.assert_array_equal(steps_of(whole).state.numbers(), steps_of(rest).state.numbers())
 
 
 @each
@@ -118,9 +116,7 @@ def test_a_state_within_a_search_with_much_noise_goes_on(kind: Any) -> None:
             model.learn_encoded(X[at : at + 40], y[at : at + 40])
             model.close_batch()
             other.load_state_dict(model.state_dict())
-            np.testing.assert_array_equal(
-                other.learner.batch_steps.state.numbers(), model.learner.batch_steps.state.numbers()
-            )
+            np.testing.assert_array_equal(steps_of(other).state.numbers(), steps_of(model).state.numbers())
 
 
 def test_parts_of_a_batch_add_up_to_one_process() -> None:
@@ -138,8 +134,8 @@ def test_parts_of_a_batch_add_up_to_one_process() -> None:
             yield worker.part(X[1000 * number :][half], y[1000 * number :][half])
 
     driver.learn_parts([1000] * 6, ask)
-    assert np.any(driver.learner.batch_steps.state.units[1] > 2)
-    np.testing.assert_array_equal(driver.learner.batch_steps.state.numbers(), alone.learner.batch_steps.state.numbers())
+    assert np.any(steps_of(driver).state.units[1] > 2)
+    np.testing.assert_array_equal(steps_of(driver).state.numbers(), steps_of(alone).state.numbers())
 
 
 @pytest.mark.slow
@@ -157,7 +153,7 @@ def test_devices_get_centre_and_slope_with_the_point() -> None:
         shuffler.collect(device.messages_of(X[at : at + users], y[at : at + users]))
         learner.absorb(shuffler.forward())
         at += users
-    assert np.all(learner.learner.batch_steps.state.units[1, :2] > 10)
+    assert np.all(steps_of(learner).state.units[1, :2] > 10)
     assert error(learner) < 1.5
 
 

@@ -25,6 +25,7 @@ from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, Schema
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.learners.shuffle import ShuffleBatches
 from tests.support.proximal import prox
+from tests.support.states import loss_of, params_of, region_of, steps_of
 from tests.support.user_model import mean_gradient
 
 NAMES = ["a", "b"]
@@ -102,7 +103,7 @@ def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> 
     learner = model(domain=L2Ball(2.0), method="sgd")
     params = learner.learner.cohort_sum(200, 20)
     learner.learn_cohort(X, y, rounds=20)
-    eta = 2.0 / (math.sqrt(learner.learner.problem.loss.bound**2 + params.variance / 200**2) * math.sqrt(20))
+    eta = 2.0 / (math.sqrt(loss_of(learner).bound ** 2 + params.variance / 200**2) * math.sqrt(20))
     theta, seen = np.zeros(3), []
     for _ in range(20):
         seen.append(theta)
@@ -120,9 +121,9 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
     learner = model(loss=loss, domain=L2Ball(2.0))
     noise, d = learner.learner.cohort_sum(200, 12).variance / 200**2, 2.0
     beta = (
-        learner.learner.region.beta(learner.learner.p)
+        region_of(learner).beta(learner.learner.p)
         if isinstance(loss, Logistic)
-        else learner.learner.problem.loss.bound / d * math.sqrt(12 * 13) / 2
+        else loss_of(learner).bound / d * math.sqrt(12 * 13) / 2
     )
     modulus = 2 * beta + math.sqrt(noise) / d * math.sqrt(12 * 13 * 25 / 6)
     learner.learn_cohort(X, y, rounds=12)
@@ -132,12 +133,12 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
         alpha = 2 / (t + 2)
         md = alpha * theta + (1 - alpha) * ag
         at = [
-            md if isinstance(loss, Logistic) else prox(learner.learner.problem.loss, md, x, k, 1 / beta)
+            md if isinstance(loss, Logistic) else prox(loss_of(learner), md, x, k, 1 / beta)
             for x, k in zip(rows, y, strict=True)
         ]
         mean = np.mean(
             [
-                learner.learner.problem.loss.gradient(p, x, k) if isinstance(loss, Logistic) else beta * (md - p)
+                loss_of(learner).gradient(p, x, k) if isinstance(loss, Logistic) else beta * (md - p)
                 for p, x, k in zip(at, rows, y, strict=True)
             ],
             axis=0,
@@ -209,7 +210,7 @@ def test_three_parties_do_what_one_process_does(monkeypatch: pytest.MonkeyPatch)
     X, y = data(300)
     one = model(batch_size=100, horizon=300)
     three = model(batch_size=100, horizon=300)
-    for params in (one.learner.params, three.learner.params):
+    for params in (params_of(one), params_of(three)):
         assert params.users == 100
     rows = [slice(k, k + 100) for k in (0, 100, 200)]
     errors = []
@@ -271,8 +272,8 @@ def test_a_batch_closed_early_gets_the_noise_of_those_who_are_absent() -> None:
         learner.learn_encoded(X, y)
         learner.close_batch()
         assert learner.at_boundary
-        moves.append(learner.learner.batch_steps.sequence.points[0])
-    params = learner.learner.params
+        moves.append(steps_of(learner).sequence.points[0])
+    params = params_of(learner)
     expected = params.noise_variance / 3 / (1000 * learner.phase.modulus) ** 2
     assert np.var(moves, axis=0) == pytest.approx(np.full(3, expected), rel=0.35)
     assert {str(budget) for budget in learner.guarantee.budgets} == {"eps=1,delta=1e-06"}

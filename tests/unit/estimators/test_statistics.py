@@ -32,6 +32,7 @@ from streamdp.learners.ranks import distances, weights
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
 from tests.support.oracles import reports
+from tests.support.states import pending_of
 
 FEATURES = {"charge": (0, 100), "region": ["north", "south", "west"], "age": (18, 65)}
 DECLARED: dict[str, dict[str, Any]] = {
@@ -535,13 +536,13 @@ def test_a_new_day_ends_the_batch_of_the_day_before() -> None:
     model.learn_many(frame[:100], np.full(100, 1.0))
     assert model.to_boundary == 900
     model.learn_many(frame[100:250], np.full(150, DAY + 1.0))
-    assert model.learner.pending == 150
+    assert pending_of(model) == 150
     assert not math.isnan(model.get()["1970-01-01T00:00:00Z"]["mean"])
     assert math.isnan(model.get()["1970-01-02T00:00:00Z"]["mean"])
     model.learn_many(frame[250:], np.full(50, 1.0))  # late records join the batch of their day
-    assert model.learner.pending == 200
+    assert pending_of(model) == 200
     model.learn_one(frame.iloc[0].to_dict())  # now: another day
-    assert model.learner.pending == 1
+    assert pending_of(model) == 1
 
 
 def test_a_person_in_two_days_spends_twice() -> None:

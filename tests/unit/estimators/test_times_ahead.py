@@ -17,6 +17,7 @@ from streamdp.estimators import statistics
 from streamdp.learners import series
 from streamdp.stats import Statistics
 from tests.support.sizes import some
+from tests.support.states import pending_of
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 NOW = 1.8e9
@@ -81,10 +82,10 @@ def test_a_window_ahead_ends_no_batch_and_the_present_one_does(clock: list[float
     model.learn_one({"g": "a"}, NOW)
     model.learn_one({"g": "a"}, NOW + 10 * MINUTE)
     model.learn_one({"g": "a"}, NOW)
-    assert model.learner.pending == 3
+    assert pending_of(model) == 3
     clock[0] += MINUTE
     model.learn_one({"g": "a"}, NOW + MINUTE)  # the next window has begun by the clock
-    assert model.learner.pending == 1
+    assert pending_of(model) == 1
     model.learn_one({"g": "a"}, NOW + 20 * MINUTE)
     model.learn_one({"g": "a"}, NOW - MINUTE)
-    assert model.learner.pending == 3
+    assert pending_of(model) == 3

@@ -27,7 +27,7 @@ from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms import Gaussian, PrivUnit
 from tests.support.audit import epsilon_lower_bound
-from tests.support.states import give_words
+from tests.support.states import give_words, loss_of, mean_of, open_sum, steps_of, words_of
 from tests.support.user_model import data, model, silent
 
 
@@ -38,7 +38,7 @@ def test_without_noise_it_is_averaged_sgd_on_users_averages(monkeypatch: pytest.
     learner.learn_encoded(X, y, subjects=subjects)
     loss, theta, clock, weights = Logistic(weighting="norm"), np.zeros(3), 0.0, 0.0
     average = np.zeros(3)
-    cut, tau = math.sqrt(2) / 4, 10 * learner.learner.batch_steps._reports.information
+    cut, tau = math.sqrt(2) / 4, 10 * steps_of(learner)._reports.information
     for t in range(3):
         rows = slice(40 * t, 40 * t + 40)
         gradients = [loss.gradient(theta, np.append(x, 1.0), k) for x, k in zip(X[rows], y[rows], strict=True)]
@@ -54,24 +54,24 @@ def test_without_noise_it_is_averaged_sgd_on_users_averages(monkeypatch: pytest.
 def test_auto_is_averaged_sgd_unless_something_is_set_that_only_plans_use() -> None:
     options: dict[str, Any]
     for options in ({}, {"domain": L2Ball(3.0)}, {"batch_size": 7}, {"spread": 0.1}, {"loss": "hinge"}):
-        assert isinstance(model(**options).learner.batch_steps, Asgd)
+        assert isinstance(steps_of(model(**options)), Asgd)
     for options in ({"horizon": 100}, {"smoothness": 0.4}, {"strong_convexity": 0.01}, {"centre": "asked"}):
-        assert isinstance(model(**options).learner.batch_steps, Planned)
+        assert isinstance(steps_of(model(**options)), Planned)
         with pytest.raises(ConfigError, match=next(iter(options))):
             model(method="asgd", **options)
     with pytest.raises(ConfigError, match="method"):
         model(method="newton")
-    assert model(loss=Logistic(weighting="mallows")).learner.problem.loss.weighting == "mallows"
-    assert model().learner.problem.loss.by_norm
+    assert loss_of(model(loss=Logistic(weighting="mallows"))).weighting == "mallows"
+    assert loss_of(model()).by_norm
 
 
 def test_nothing_is_cut_with_one_record_and_one_longest_gradient_never_is() -> None:
     """Rare classes: an average of zeros and one gradient of full length is reported as it is."""
     for items in (1, 2, 3, 4, 16, 400):
-        mean = model(items_per_user=items).learner.mean
+        mean = mean_of(model(items_per_user=items))
         assert mean.radius == pytest.approx(math.sqrt(2) * max(1 / items, 0.5 / math.sqrt(items)))
         assert mean.radius * items >= math.sqrt(2) * (1 - 1e-12)
-    assert model(items_per_user=4, spread=0.05).learner.mean.radius == 0.05
+    assert mean_of(model(items_per_user=4, spread=0.05)).radius == 0.05
 
 
 # --- the noise
@@ -80,10 +80,10 @@ def test_nothing_is_cut_with_one_record_and_one_longest_gradient_never_is() -> N
 def test_an_approximate_budget_is_spent_by_the_quieter_mechanism() -> None:
     for budget, kind in (("eps=1,delta=1e-06", PrivUnit), ("eps=1", PrivUnit), ("mu=1", Gaussian)):
         learner = model(items_per_user=4, budget=budget)
-        assert isinstance(learner.learner.mean.fine, kind)
+        assert isinstance(mean_of(learner).fine, kind)
         assert str(learner.randomizer.mean.budget) == budget
-    assert isinstance(model(items_per_user=4, budget="eps=.1,delta=.3").learner.mean.fine, Gaussian)  # less noise there
-    loud, quiet = model(method="ac-sa").learner.mean, model().learner.mean
+    assert isinstance(mean_of(model(items_per_user=4, budget="eps=.1,delta=.3")).fine, Gaussian)  # less noise there
+    loud, quiet = mean_of(model(method="ac-sa")), mean_of(model())
     assert quiet.variance < 0.1 * replace(loud, cut=quiet.cut, users=quiet.users).variance
 
 
@@ -91,7 +91,7 @@ def test_the_delta_covers_the_arithmetic_of_privunit_or_the_noise_is_gaussian() 
     least = 3 * 2.0**-32 * (1 + math.e)
     assert pure_allowed(ApproxDP(1.0, least * 1.001), 3)
     assert not pure_allowed(ApproxDP(1.0, least * 0.999), 3)
-    assert isinstance(model(budget=f"eps=1,delta={least * 0.9}").learner.mean.fine, Gaussian)
+    assert isinstance(mean_of(model(budget=f"eps=1,delta={least * 0.9}")).fine, Gaussian)
     for budget in (ApproxDP(1.0, least * 0.9), GaussianDP(1.0), PureDP(1.0)):
         with pytest.raises(ConfigError, match="pure"):
             UserMean(budget, 1.0, 2.0, 3, 10, 1.0, pure=True)
@@ -158,12 +158,12 @@ def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
     whole, first, second = (model(items_per_user=4, seed=5) for _ in range(3))
     whole.learn_encoded(X, y, subjects=subjects)
     first.learn_encoded(X[:800], y[:800], subjects=subjects[:800])
-    assert 0 < first.learner.answered < first.learner.mean.users
+    assert 0 < first.learner.answered < mean_of(first).users
     second.load_state_dict(first.state_dict())
-    give_words(second, first.learner.rng)
+    give_words(second, words_of(first))
     second.learn_encoded(X[800:], y[800:], subjects=subjects[800:])
     np.testing.assert_array_equal(second.theta, whole.theta)
-    np.testing.assert_array_equal(second.learner.total, whole.learner.total)
+    np.testing.assert_array_equal(open_sum(second), open_sum(whole))
     merged = whole.merged(first)
     assert merged.n_users == 460
     assert np.isfinite(merged.theta).all()
@@ -223,7 +223,7 @@ def test_a_state_goes_on_in_a_change_and_parts_that_noticed_one_are_merged() -> 
     first.learn_encoded(X[half[0]], y[half[0]], subjects=subjects[half[0]])
     second = regressor()
     second.load_state_dict(first.state_dict())
-    give_words(second, first.learner.rng)
+    give_words(second, words_of(first))
     second.learn_encoded(X[half[1]], y[half[1]], subjects=subjects[half[1]])
     assert whole.n_changes > 0
     for key, value in whole.state_dict().items():

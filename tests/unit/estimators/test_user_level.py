@@ -30,7 +30,7 @@ from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
 from tests.support.audit import epsilon_lower_bound
-from tests.support.states import buffer_of
+from tests.support.states import buffer_of, loss_of, mean_of, open_sum, people_of, region_of, steps_of
 from tests.support.user_model import NAMES, SECRET, WEIGHTS, data, mean_gradient, model, row, silent
 
 # --- the steps
@@ -61,12 +61,10 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
         return model(items_per_user=items, budget="eps=4,delta=1e-6", horizon=users, centre="asked")
 
     learner = planned(800_000, 4000)
-    mean, batch = learner.learner.mean, learner.phase.batch
+    mean, batch = mean_of(learner), learner.phase.batch
     assert mean.users == batch
     assert 0 < mean.coarse <= batch // 2
-    assert learner.learner.batch_steps.problem.variance(batch) == pytest.approx(
-        2 / 4000 / (batch - mean.coarse) + mean.variance
-    )
+    assert steps_of(learner).problem.variance(batch) == pytest.approx(2 / 4000 / (batch - mean.coarse) + mean.variance)
     bound = learner.phase.excess
     assert 1.8 < bound / planned(3_200_000, 4000).phase.excess < 2.5
     assert 1.7 < bound / planned(800_000, 16_000).phase.excess < 2.1
@@ -76,14 +74,14 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
 def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
     for items in (1, 4, 64):
         learner = model(items_per_user=items, horizon=1000)
-        mean = learner.learner.mean
+        mean = mean_of(learner)
         assert (mean.coarse, mean.radius) == (0, pytest.approx(math.sqrt(2 / items)))
         assert mean.fine.sensitivity == pytest.approx(2 * mean.radius)
-        assert learner.learner.batch_steps.problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
-        asked = model(items_per_user=items, horizon=1000, centre="asked").learner.mean
+        assert steps_of(learner).problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
+        asked = mean_of(model(items_per_user=items, horizon=1000, centre="asked"))
         assert (asked.coarse, asked.radius) == (0, pytest.approx(math.sqrt(2)))
-    assert model(items_per_user=16, spread=0.05).learner.mean.radius == 0.05
-    assert model(items_per_user=16, spread=50.0).learner.mean.radius == pytest.approx(math.sqrt(2))
+    assert mean_of(model(items_per_user=16, spread=0.05)).radius == 0.05
+    assert mean_of(model(items_per_user=16, spread=50.0)).radius == pytest.approx(math.sqrt(2))
     states = [model(centre=centre).state_dict() for centre in ("zero", "asked")]
     with pytest.raises(ConfigError):
         model().load_state_dict(states[1])
@@ -93,7 +91,7 @@ def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
 def test_steps_are_long_enough_where_every_average_is_cut() -> None:
     """From n = 4/3 (1 + v) users on the steps of a plan together can cross D: see the module."""
     learner = model(items_per_user=10_000, budget="eps=4,delta=1e-6", horizon=10_000)
-    mean, phase, D = learner.learner.mean, learner.phase, learner.learner.batch_steps.problem.distance
+    mean, phase, D = mean_of(learner), learner.phase, steps_of(learner).problem.distance
     v = mean.fine.variance(3) / mean.radius**2
     length = mean.radius * phase.steps * (phase.steps + 1) / 2 / phase.modulus
     shorter = math.sqrt(1 + 4 * phase.beta / phase.modulus)  # M^2 = q (1 + 4 beta / M): docs/proofs/accelerated.md
@@ -130,7 +128,7 @@ def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPa
             learner = model(
                 items_per_user=1, spread=spread, budget="eps=4,delta=1e-6", horizon=50_000, seed=seed, centre="asked"
             )
-            assert (learner.learner.mean.coarse > 0) == (items > 1)
+            assert (mean_of(learner).coarse > 0) == (items > 1)
             learner.learn_encoded(np.zeros((50_000, 2)), np.zeros(50_000))
             found.append(loss_at(learner.theta) - least)
         return float(np.mean(found))
@@ -163,7 +161,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
     X, y, subjects = data(90, 4)
     one, learner = (model(loss=loss, items_per_user=4, batch_size=40, budget=budget, seed=5) for _ in range(2))
     for each in (one, learner):
-        each.learner.mean = UserMean(each.learner.budget, math.sqrt(2), each.learner.mean.sensitivity, 3, 40, 0.1, 16)
+        each.learner.mean = UserMean(each.learner.budget, math.sqrt(2), mean_of(each).sensitivity, 3, 40, 0.1, 16)
         each.learner._begin_batch()
     one.learn_encoded(X, y, subjects=subjects)
     for user in range(90):
@@ -174,20 +172,18 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
         assert (report.budget, report.private) == (learner.learner.budget, False)
         learner.absorb(report)
     np.testing.assert_array_equal(one.theta, learner.theta)
-    np.testing.assert_array_equal(one.learner.total, learner.learner.total)
+    np.testing.assert_array_equal(open_sum(one), open_sum(learner))
     assert (one.n_users, learner.n_users, learner.n_seen) == (90, 90, 90)
     assert not learner.private
 
 
 def test_reports_on_another_question_or_no_answer_change_nothing() -> None:
     learner = model(items_per_user=4, batch_size=40)
-    learner.learner.mean = UserMean(
-        learner.learner.budget, math.sqrt(2), learner.learner.mean.sensitivity, 3, 40, 0.1, 2
-    )
+    learner.learner.mean = UserMean(learner.learner.budget, math.sqrt(2), mean_of(learner).sensitivity, 3, 40, 0.1, 2)
     learner.learner._begin_batch()
     coarse = learner.randomizer([({"a": 1.0, "b": 0.0}, 1.0)])
     assert coarse.coordinate == 0
-    assert coarse.answer.sum() == learner.learner.mean.response.picks
+    assert coarse.answer.sum() == mean_of(learner).response.picks
     wrong = [
         replace(coarse, batch=(0, 0, 1)),
         replace(coarse, coordinate=None),
@@ -288,11 +284,11 @@ def test_averages_are_no_further_apart_than_gradients_are(loss: Loss, planned: d
         x = rng.standard_normal(2)
         x *= 1 / np.linalg.norm(x) if trial % 2 else 10.0 ** rng.uniform(-3, 150)
         X, y = np.repeat([x, -x], sizes, axis=0), np.full(sum(sizes), 1e6 if isinstance(loss, Huber) else 0.0)
-        theta = learner.learner.region.project(rng.normal(0, 10, len(learner.theta)))
-        one, other = averages(learner.learner.spec, learner.learner.problem.loss, theta, X, y, sizes)
-        assert max(np.linalg.norm(one), np.linalg.norm(other)) <= learner.learner.problem.loss.bound * (1 + 1e-12)
+        theta = region_of(learner).project(rng.normal(0, 10, len(learner.theta)))
+        one, other = averages(learner.learner.spec, loss_of(learner), theta, X, y, sizes)
+        assert max(np.linalg.norm(one), np.linalg.norm(other)) <= loss_of(learner).bound * (1 + 1e-12)
         worst = max(worst, float(np.linalg.norm(one - other)))
-    assert 0.6 * learner.learner.problem.loss.sensitivity < worst <= learner.learner.mean.sensitivity
+    assert 0.6 * loss_of(learner).sensitivity < worst <= mean_of(learner).sensitivity
 
 
 @pytest.mark.parametrize(("coarse", "cut"), [(0, None), (16, None), (0, 0.2)])
@@ -304,7 +300,7 @@ def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut:
     """
     trials, budget = 400_000, ApproxDP(1.0, 0.05)
     learner = model(items_per_user=50, budget=budget, intercept=False)
-    mean = UserMean(budget, math.sqrt(2), learner.learner.mean.sensitivity, 2, 40, 0.02, coarse, cut)
+    mean = UserMean(budget, math.sqrt(2), mean_of(learner).sensitivity, 2, 40, 0.02, coarse, cut)
     device = replace(learner.randomizer, mean=mean, point=np.array([0.0, 2000.0]))  # certain to be True
     scores, vectors = [], []
     for seed, sign in ((50, 1.0), (51, -1.0)):
@@ -312,7 +308,7 @@ def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut:
         vectors.append(averages(device.spec, device.loss, device.point, X, np.zeros(50), [50]))
         answers = mean.answer_fine(np.repeat(vectors[-1], trials, axis=0), device.centre, SeededEntropy(seed, 1 << 16))
         scores.append(answers[:, 0])
-    assert np.linalg.norm(vectors[0] - vectors[1]) > 0.999 * learner.learner.problem.loss.sensitivity
+    assert np.linalg.norm(vectors[0] - vectors[1]) > 0.999 * loss_of(learner).sensitivity
     assert 0.85 < epsilon_lower_bound(*scores, delta=0.05) <= 1.0
     signal = min(mean.radius, math.sqrt(2))
     halved = [(score - s * signal) / 2 + s * signal for s, score in zip((1, -1), scores, strict=True)]
@@ -399,7 +395,7 @@ def test_errors_are_typed_show_no_value_and_change_nothing(act: Callable[[Any], 
     with pytest.raises(kind) as caught:
         act(learner)
     assert "55512" not in str(caught.value)
-    assert (learner.n_seen, learner.n_users, learner.learner.people.held) == (1, 0, 1)
+    assert (learner.n_seen, learner.n_users, people_of(learner).held) == (1, 0, 1)
     assert not buffer_of(learner).any()
 
 
@@ -410,7 +406,7 @@ def test_records_that_allow_less_are_refused_and_nothing_is_known_before_feature
     outcome = learner.learn_encoded([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
     assert outcome is not None
     assert outcome.tolist() == [REFUSED, JOINED, JOINED]
-    assert (learner.n_seen, learner.n_refused, learner.learner.people.held) == (3, 2, 3)
+    assert (learner.n_seen, learner.n_refused, people_of(learner).held) == (3, 2, 3)
     unknown = UserLevelLDPClassifier()
     for act in (unknown.state_dict, lambda: unknown.randomizer, lambda: unknown.batch, lambda: unknown.theta):
         with pytest.raises(NotAvailableError):

@@ -22,6 +22,7 @@ from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Rng, WindowResult
 from tests.support.intruder import walk
 from tests.support.plain_method import SHOWN, Plain
+from tests.support.states import loss_of, region_of, words_of
 
 
 class Mutable(Plain):
@@ -86,13 +87,10 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
     theta = made().theta
     for users, (count, gradients) in zip(windows, SHOWN, strict=True):
         assert count == len(users)
-        single = [
-            learner.learner.problem.loss.gradient(theta, np.append(x, 1), target)
-            for x, target in zip(X, y, strict=True)
-        ]
+        single = [loss_of(learner).gradient(theta, np.append(x, 1), target) for x, target in zip(X, y, strict=True)]
         expected = np.array([np.mean([single[i] for i in user], axis=0) for user in users])
         np.testing.assert_allclose(gradients, expected, rtol=1e-9, atol=1e-12)
-        theta = learner.learner.region.project(theta - gradients.mean(axis=0))
+        theta = region_of(learner).project(theta - gradients.mean(axis=0))
     np.testing.assert_array_equal(learner.theta, theta)
 
 
@@ -348,7 +346,7 @@ def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch
 def test_predictions_do_not_wait_for_a_release() -> None:
     """A release takes seconds, and until then the last model predicts."""
     learner = made()
-    with ThreadPoolExecutor(1) as other, learner.learner.rng.lock:
+    with ThreadPoolExecutor(1) as other, words_of(learner).lock:
         assert other.submit(learner.predict_one, {"a": 1.0, "b": 1.0}).result(timeout=120) == 0.0
 
 
@@ -356,12 +354,10 @@ def test_averages_of_classes_and_of_chosen_users() -> None:
     learner = WindowedClassifier(features=["a", "b"], classes=["x", "y", "z"], method=Plain(), window=10)
     rng = np.random.default_rng(3)
     X, y, sizes = rng.normal(size=(9, 2)), rng.integers(0, 3, 9).astype(float), np.array([2, 4, 3])
-    users = WindowRecords(
-        learner.learner.problem.loss, learner.learner.spec, learner.learner.region.project, X, y, sizes
-    )
+    users = WindowRecords(loss_of(learner), learner.learner.spec, region_of(learner).project, X, y, sizes)
     theta = rng.normal(size=9)
     every = users.gradients(theta)
-    by_hand = [learner.learner.problem.loss.gradient(theta, np.append(X[i], 1), y[i]) for i in range(9)]
+    by_hand = [loss_of(learner).gradient(theta, np.append(X[i], 1), y[i]) for i in range(9)]
     np.testing.assert_allclose(every[1], np.mean(by_hand[2:6], axis=0))
     np.testing.assert_array_equal(users.gradients(theta, np.array([2, 1])), every[[2, 1]])
     assert users.gradients(theta, np.array([], dtype=int)).shape == (0, 9)

@@ -19,6 +19,7 @@ from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.commands import streamdp
 from tests.support.people import FLAGS, rows
 from tests.support.sizes import some
+from tests.support.states import method_of
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +134,7 @@ def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
     ids=str,
 )
 def test_auto_is_newton_where_that_is_possible(options: dict[str, Any], name: str) -> None:
-    assert WindowedRegressor(**options).learner.method.name == name
+    assert method_of(WindowedRegressor(**options)).name == name
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_window_that_is_too_small_is_refused_and_changes_no_method(
         TooFewUsersError, match=rf"window: {needed - 1} records are too few: .*by {name} with .*{needed}"
     ):
         WindowedClassifier(window=needed - 1, **options)
-    assert WindowedClassifier(window=needed, **options).learner.method.name == name
+    assert method_of(WindowedClassifier(window=needed, **options)).name == name
 
 
 def test_newton_refuses_what_only_planned_steps_use() -> None:

@@ -13,7 +13,7 @@ from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import UnitArrays, begin
 from tests.support.sizes import some
-from tests.support.states import units_of
+from tests.support.states import path_of, units_of
 
 
 def column(target: bool = False) -> UnitArrays:
@@ -123,7 +123,7 @@ def test_the_compiled_map_writes_theta_in_original_units() -> None:
     """Without an average, which is mapped in Python."""
     model = LDPSGDRegressor(features=regressor().features, target=(-50.0, 150.0))
     model.learn_encoded(*records(3000))
-    theta, shown, _ = model.learner.arrays.state
+    theta, shown, _ = path_of(model)
     np.testing.assert_allclose(model.learner.units.outward(theta), shown, rtol=1e-9, atol=1e-9)
 
 
@@ -134,13 +134,13 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
     for i in range(600):
         progress = units_of(model).progress
         before, changes, total = (
-            model.learner.units.outward(model.learner.arrays.state[0]),
+            model.learner.units.outward(path_of(model)[0]),
             *progress[[k.CHANGES, k.TOTAL]],
         )
         model.learn_encoded(X[i : i + 1], y[i : i + 1])
         moved = progress[k.TOTAL] > total  # a gradient step; then theta moves anyway
         if progress[k.CHANGES] > changes and not moved and progress[k.COUNT] > 0:
-            np.testing.assert_allclose(model.learner.units.outward(model.learner.arrays.state[0]), before, rtol=1e-9)
+            np.testing.assert_allclose(model.learner.units.outward(path_of(model)[0]), before, rtol=1e-9)
     scales = units_of(model).table[:, k.SCALE]
     assert scales[0] < 0.2 < scales[1]
     assert scales[-1] < 30

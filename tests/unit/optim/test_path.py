@@ -9,7 +9,7 @@ from streamdp.optim import loops
 from streamdp.reading.intervals import UNPAIRED, path_intervals
 from streamdp.scaling import location_scale
 from streamdp.scaling import unit_table as k
-from tests.support.states import units_of
+from tests.support.states import path_of, units_of
 
 ALPHA = 0.6
 
@@ -52,7 +52,7 @@ def test_segments_know_steps_and_scales() -> None:
             expected += open_since
             open_since[:] = 0.0
             joined += arrays.units.progress[k.SEGMENT] < began
-    measured = arrays.segments[:, model.learner.arrays.state.shape[1] + 1 :].sum(axis=0).reshape(2, 3).T
+    measured = arrays.segments[:, path_of(model).shape[1] + 1 :].sum(axis=0).reshape(2, 3).T
     np.testing.assert_allclose(measured, expected, rtol=0.01)
     assert arrays.units.progress[k.CHANGES] > 3
     assert joined > 2

@@ -36,6 +36,7 @@ from streamdp.privacy.mechanisms import Mechanism
 from streamdp.privacy.mechanisms.base import randomize_rows
 from streamdp.privacy.subsampling import sample
 from tests.support.audit import FALSE_ALARM
+from tests.support.states import noise_of, words_of
 
 pytestmark = pytest.mark.real_noise
 
@@ -126,12 +127,12 @@ def learned(**options: object) -> LDPASGDRegressor:
 )
 def test_a_copied_estimator_draws_other_noise(way) -> None:
     model = learned()
-    words = unused(model.learner.rng).copy()
+    words = unused(words_of(model)).copy()
     assert len(words) > 0
     other = way(model)
     for learner in (model, other):
         learner.learn_one({"a": 1.0, "b": 1.0}, 1.0)
-    assert shared(words, other.learner.rng.words) == 0
+    assert shared(words, words_of(other).words) == 0
     assert not np.array_equal(model.state_dict()["state"], other.state_dict()["state"])
 
 
@@ -141,7 +142,7 @@ def test_a_shallow_copy_never_draws_the_same_words() -> None:
     other = copy.copy(model)
     theta = model.theta
     other.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget="eps=50")
-    assert shared(unused(model.learner.rng), other.learner.rng.words) == 0
+    assert shared(unused(words_of(model)), words_of(other).words) == 0
     assert np.array_equal(model.theta, theta)
     assert (model.n_seen, other.n_seen) == (5, 6)
 
@@ -157,7 +158,7 @@ def test_pickled_bytes_hold_no_word_and_no_record(protocol: int) -> None:
     model.predict_one({"a": a, "b": b})
     for data in (pickle.dumps(model, protocol), pickle.dumps(copy.deepcopy(model), protocol)):
         windows = {data[at : at + 8] for at in range(len(data))}
-        for word in filter(None, model.learner.rng.words[1:].tolist()):  # a used word is zero
+        for word in filter(None, words_of(model).words[1:].tolist()):  # a used word is zero
             assert windows.isdisjoint((struct.pack("<Q", word), struct.pack(">Q", word)))
         for value in (a, b, y):
             assert struct.pack("<d", value) not in data
@@ -170,7 +171,7 @@ def test_the_state_holds_no_word_and_no_record() -> None:
     model = learned()
     state = model.state_dict()
     numbers = np.concatenate([np.ravel(v) for v in state.values() if isinstance(v, np.ndarray)])
-    assert shared(numbers.view(np.uint64), model.learner.rng.words) == 0
+    assert shared(numbers.view(np.uint64), words_of(model).words) == 0
     assert 4.5 not in numbers
     assert not any(isinstance(v, Entropy) for v in state.values())
 
@@ -244,10 +245,10 @@ def test_a_fork_within_a_sample_draws_other_users(monkeypatch: pytest.MonkeyPatc
 @quiet
 def test_a_fork_within_fresh_noise_shares_none(monkeypatch: pytest.MonkeyPatch) -> None:
     model = PanPrivateRegressor(features=["a", "b"])
-    for target, name in ((model.learner.rng, "draw"), (samplers, "normals")):
+    for target, name in ((words_of(model), "draw"), (samplers, "normals")):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, forking(getattr(target, name)))
-            ours, theirs = in_child(lambda: model.learner.sum.noise(model.learner.rng).tobytes())
+            ours, theirs = in_child(lambda: noise_of(model).noise(words_of(model)).tobytes())
         assert ours != theirs
 
 
@@ -256,7 +257,7 @@ def test_a_fork_within_fresh_noise_shares_none(monkeypatch: pytest.MonkeyPatch) 
 def test_a_forked_child_has_other_words() -> None:
     """The child inherits a half-used buffer and must discard it; the parent keeps its own."""
     model = learned()
-    rng = model.learner.rng
+    rng = words_of(model)
     before = unused(rng).copy()
     assert len(before) > 1000
     read, write = os.pipe()

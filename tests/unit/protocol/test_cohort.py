@@ -26,6 +26,7 @@ from streamdp.store.snapshot import Counts
 from tests.support.memory import END, MemorySource
 from tests.support.parties import Kept, Reader, World, Writer
 from tests.support.shuffle_model import PEOPLE
+from tests.support.states import params_of, steps_of
 
 ROUNDS = 3
 COHORT = {"cohort": {"people": PEOPLE, "rounds": ROUNDS}, "horizon": None, "batch_size": None}
@@ -479,8 +480,8 @@ def test_a_cohort_learns_no_raw_records() -> None:
 def test_rounds_are_planned_as_in_one_process() -> None:
     learner = model(cohort={"people": 2000})
     alone = model(cohort=None, method="ac-sa")
-    assert learner.phase == alone.learner.planned_run(2000, None, alone.learner.batch_steps.problem.distance)
-    assert learner.learner.params == alone.learner.cohort_sum(2000, learner.phase.steps)
+    assert learner.phase == alone.learner.planned_run(2000, None, steps_of(alone).problem.distance)
+    assert params_of(learner) == alone.learner.cohort_sum(2000, learner.phase.steps)
 
 
 def test_rounds_that_take_too_many_bits_are_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def learned(n: int = 20_000, rho: float = 0.0, **options: Any) -> Any:
 @pytest.mark.parametrize("rho", [0.0, 0.8, -0.8])
 def test_they_tell_the_correlation(rho: float) -> None:
     """Of the pair, by Sheppard's law, within five standard errors. The pairs with the constant 1 are not correlated."""
-    told = learned(rho=rho).learner.arrays.units.pairs[:-1]
+    told = units_of(learned(rho=rho)).pairs[:-1]
     np.testing.assert_array_equal(told[:, :2], [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]])
     expected = np.zeros(6)
     expected[0] = 2 / math.pi * math.asin(rho)
@@ -119,5 +119,5 @@ def test_states_keep_them() -> None:
 def test_merged_models_know_the_bits_of_all() -> None:
     one, two = learned(), learned(10_000)
     both = units_of(one).pairs[:-1, BITS] + units_of(two).pairs[:-1, BITS]
-    np.testing.assert_allclose(one.merged(two).learner.arrays.units.pairs[:-1, BITS], both)
+    np.testing.assert_allclose(units_of(one.merged(two)).pairs[:-1, BITS], both)
     assert one.merged(two).n_paired == one.n_paired + two.n_paired

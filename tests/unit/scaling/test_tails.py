@@ -19,7 +19,7 @@ MASSES, DISTANCES = np.array([0.01, 0.03, 0.1, 0.3]), 2.0 ** -np.arange(4.0)
 
 def narrow(centre: int, spread: int = 0) -> UnitArrays:
     """A column whose bulk is known to be a bell at this index of the grid of centres, as wide as that of spreads."""
-    arrays = LDPASGDClassifier(features={"x": (-1, 1)}).learner.arrays.units
+    arrays = units_of(LDPASGDClassifier(features={"x": (-1, 1)}))
     arrays.posterior[0] = -200.0
     arrays.posterior[0, centre, spread] = 0.0
     k.refresh(arrays)

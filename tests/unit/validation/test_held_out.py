@@ -29,6 +29,7 @@ from streamdp.validation.held_out import HeldOut, NoisySum
 from streamdp.validation.plan import CONSTANT, ERROR, plan_of
 from streamdp.validation.quality import BETTER, NO_BETTER, UNKNOWN
 from streamdp.validation.tasks import REACH, Classes, Numbers, Probabilities
+from tests.support.states import curvature_of, noise_of, params_of, pending_of, steps_of
 
 NAMES = ["a", "b", "c"]
 BOUNDS = dict.fromkeys(NAMES, (-1, 1))
@@ -213,7 +214,7 @@ def test_all_people_of_a_batch_answer_about_the_model_before_it_and_are_learned(
         assert told == [(1000, before)]
         told.clear()
     assert model.n_seen == plain.n_seen == model.quality.total.answers == 3000
-    assert model.learner.batch_steps.place == plain.learner.batch_steps.place
+    assert steps_of(model).place == steps_of(plain).place
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS[1:])
@@ -226,12 +227,12 @@ def test_the_model_and_the_answers_of_a_batch_share_the_budget_of_a_record(kind:
     answers = model.held_out.sums.scores
     claim = math.sqrt(4 * (1 + 0.25) + 0.5)  # the largest distance of two vectors
     if kind is ShuffleClassifier:
-        assert model.learner.params.budget == ApproxDP(0.75, 0.75e-6)
+        assert params_of(model).budget == ApproxDP(0.75, 0.75e-6)
         mu = GaussianDP.from_approx(ApproxDP(0.25, 0.25e-6)).mu
         assert claim / math.sqrt(answers.sum.variance) == pytest.approx(mu, rel=1e-3)
         return
     mus = (
-        model.learner.curvature.sensitivity / math.sqrt(model.learner.sum.variance),
+        curvature_of(model).sensitivity / math.sqrt(noise_of(model).variance),
         claim / math.sqrt(answers.sum.variance),
     )
     assert mus[1] ** 2 / (mus[0] ** 2 + mus[1] ** 2) == pytest.approx(0.25, rel=1e-2)
@@ -252,7 +253,7 @@ def test_what_people_said_of_a_batch_whose_end_was_interrupted_is_in_no_sum_of_t
 ) -> None:
     model, (X, y) = made(PanPrivateClassifier, batch_size=1000), classes(9000, 3, 0)
     sums, at = model.held_out.sums, 0
-    while not (sums.scores.vectors and model.learner.open.taken == 999):
+    while not (sums.scores.vectors and pending_of(model) == 999):
         model.learn_encoded(X[at : at + 1], y[at : at + 1])
         at += 1
 
@@ -265,7 +266,7 @@ def test_what_people_said_of_a_batch_whose_end_was_interrupted_is_in_no_sum_of_t
             model.learn_encoded(X[at:], y[at:])
     assert sums.scores.vectors > 0
     model.learn_encoded(X[-1:], y[-1:])
-    assert (model.learner.open.taken, sums.scores.vectors + sums._counts.vectors) == (1, 1)
+    assert (pending_of(model), sums.scores.vectors + sums._counts.vectors) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
