@@ -988,7 +988,11 @@ class Estimator(river_base.Estimator, Parameters):
         another shape, and for NaN and infinities.
         """
         X = self._finite_rows(X)
-        return self._decided(self._predicting("predict_encoded").reader().scores(X))
+        return self._decided(self._scores(self._predicting("predict_encoded"), X))
+
+    def _scores(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
+        """The linear predictors (n, outputs) of clean encoded columns, as they are shown."""
+        return prediction.reader().scores(X)
 
     def _shown(self, predicted: np.ndarray) -> np.ndarray:
         """Predictions of encoded columns as people declare them."""

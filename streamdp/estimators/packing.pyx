@@ -131,10 +131,10 @@ cdef class Predictor:
         finally:
             wipe(row, p + self._outputs)
 
-    def probability(self, x, double variance):
-        """1/(1 + exp(-u)) of the moderated predictor u of one record; None as for `scores_of`, or for several outputs.
+    def moderated(self, x, double variance, double odds):
+        """The moderated predictor of one record; None as for `scores_of`, or for several outputs.
 
-        `x`: the record. `variance`: as for `probabilities`.
+        `x`: the record. `variance` and `odds`: as for `moderate`.
         """
         cdef Py_ssize_t p = self._width, j
         cdef double square = self._intercept, inner
@@ -149,7 +149,7 @@ cdef class Predictor:
                 for j in range(p):
                     inner = (row[j] - self._unit_table[j * TABLE + CENTRE]) / self._unit_table[j * TABLE + SCALE]
                     square += inner * inner
-            return moderated(row[p], square, variance)
+            return moderated(row[p], square, variance, odds)
         finally:
             wipe(row, p + 1)
 
@@ -189,35 +189,33 @@ cdef class Predictor:
             if cut is not None:
                 cut[...] = 0
 
-    def probabilities(self, X, double variance):
-        """The probabilities (n, 2) of two classes, of a model with one output.
+    def moderate(self, X, double variance, double odds):
+        """The linear predictors (n, outputs) of rows; of a model with one output they are moderated.
 
-        `X`: as for `scores`. `variance`: the variance by noise of a coordinate of theta, see `moderation`; 0 without
-        `units`.
+        `X`: as for `scores`. `variance`: the variance by noise of a coordinate of theta, and `odds` those of its
+        classes, see `moderation`; 0 without `units`.
         """
-        cdef cnp.ndarray both = np.empty((len(X), 2)), scores = self.scores(X)
-        cdef const double* score = matrix(scores)
-        cdef double* out = matrix(both)
+        cdef cnp.ndarray scores = self.scores(X)
+        cdef double* score = matrix(scores)
         cdef const double* table = self._unit_table
         cdef double square = 0.0, inner
         cdef Py_ssize_t i, j
         cdef Rows rows
+        if self._outputs > 1 or variance <= 0.0 or table == NULL:
+            return scores
         rows_of(X, &rows)
         for i in range(rows.n):
-            if variance > 0.0 and table != NULL:
-                square = self._intercept
-                for j in range(self._width):
-                    inner = (entry(&rows, i, j) - table[j * TABLE + CENTRE]) / table[j * TABLE + SCALE]
-                    square += inner * inner
-            out[1] = moderated(score[i], square, variance)
-            out[0] = 1.0 - out[1]
-            out += 2
-        return both
+            square = self._intercept
+            for j in range(self._width):
+                inner = (entry(&rows, i, j) - table[j * TABLE + CENTRE]) / table[j * TABLE + SCALE]
+                square += inner * inner
+            score[i] = moderated(score[i], square, variance, odds)
+        return scores
 
 
-cdef inline double moderated(double score, double square, double variance) noexcept nogil:
-    """1/(1 + exp(-u)) of a linear predictor that is moderated for the noise of theta, as `moderation` says."""
-    return 1.0 / (1.0 + exp(-score / sqrt(1.0 + M_PI / 8.0 * variance * min(square, LARGEST))))
+cdef inline double moderated(double score, double square, double variance, double odds) noexcept nogil:
+    """A linear predictor that is moderated for the noise of theta, as `moderation` says."""
+    return odds + (score - odds) / sqrt(1.0 + M_PI / 8.0 * variance * min(square, LARGEST))
 
 
 cdef class RecordLearner:

@@ -88,7 +88,9 @@ class Prediction:
 
     def moderation(self) -> dict[str, object] | None:
         """See `Estimator.moderation`."""
-        if not (variance := self._learner.noise_variance()):
+        noise = self._learner.noise
+        if not noise.variance:
             return None
-        centres, scales = self._learner.noise_units().tolist()
-        return {"variance": variance, "centres": centres, "scales": scales, "constant": float(self._intercept)}
+        (centres, scales), constant = self._learner.noise_units().tolist(), float(self._intercept)
+        numbers = {"variance": noise.variance, "odds": noise.odds, "constant": constant}
+        return numbers | {"centres": centres, "scales": scales}

@@ -22,6 +22,8 @@ from streamdp.estimators.prediction import Prediction
 from streamdp.optim.losses import Logistic, Loss, LossName, Softmax, Squared, check_classes
 from streamdp.validation.tasks import Classes, Numbers, Probabilities, Squares, Task
 
+_LEAST = -700.0  # exp(-x) of it is within the doubles
+
 
 @dataclass(eq=False, repr=False)
 class Regressor(Estimator, river_base.MiniBatchRegressor):
@@ -206,8 +208,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         if (prediction := self.prediction) is None:
             return self.labels[0]
-        predictor = prediction.predictor
-        scores = (None if predictor is None else predictor.scores_of(x)) or prediction.of_record(x)
+        scores = self._scores_of(prediction, x)
         return self.labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
 
     def predict_proba_one(self, x: RawRecord, **kwargs: object) -> dict[Any, float]:
@@ -225,14 +226,11 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         self._need_probabilities()
         if self._features is None or (prediction := self.prediction) is None:
             return dict.fromkeys(self.labels, 1 / len(self.labels))
-        reader = prediction.predictor or prediction.reader()
-        if (p := reader.probability(x, self.learner.noise_variance())) is not None:
+        scores = self._scores_of(prediction, x)
+        if len(scores) == 1:
+            p = 1 / (1 + math.exp(-max(scores[0], _LEAST)))
             return {self.labels[0]: 1 - p, self.labels[1]: p}
-        if self.learner.problem.outputs > 1:
-            shares = scipy.special.softmax(prediction.of_record(x))
-        else:
-            shares = self._shares(prediction, self._features.row_of(x))[0]
-        return dict(zip(self.labels, shares.tolist(), strict=True))
+        return dict(zip(self.labels, scipy.special.softmax(scores).tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
         """Return the most probable classes for the rows of a frame, in its form.
@@ -270,7 +268,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         self.need_learned("decision_many")
         assert self._features is not None
-        scores = self._predicting("decision_many").reader().scores(self._features.frame(as_frame(X)))
+        scores = self._scores(self._predicting("decision_many"), self._features.frame(as_frame(X)))
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict_proba_many(self, X: Any) -> Any:
@@ -327,11 +325,26 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
     def _shares(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
         """The probabilities (n, K) of the classes for clean encoded columns."""
-        reader = prediction.reader()
+        scores = self._scores(prediction, X)
         if self.learner.problem.outputs > 1:
-            shares: np.ndarray = scipy.special.softmax(reader.scores(X), axis=1)
+            shares: np.ndarray = scipy.special.softmax(scores, axis=1)
             return shares
-        return reader.probabilities(X, self.learner.noise_variance())
+        p = scipy.special.expit(scores)
+        return np.hstack([1 - p, p])
+
+    def _scores(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
+        noise = self.learner.noise
+        return prediction.reader().moderate(X, noise.variance, noise.odds)
+
+    def _scores_of(self, prediction: Prediction, x: RawRecord) -> list[float]:
+        """The linear predictors of one record; see `moderation`."""
+        if self.learner.problem.outputs > 1:
+            return prediction.of_record(x)
+        noise = self.learner.noise
+        score = (prediction.predictor or prediction.reader()).moderated(x, noise.variance, noise.odds)
+        if score is None:  # the record is not for the fast way
+            score = float(self._scores(prediction, self._need_features("predict_one").row_of(x))[0, 0])
+        return [score]
 
     def _need_probabilities(self) -> None:
         if not self.probabilistic:

@@ -22,6 +22,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.release import READS, Prepared, Release
 from streamdp.privacy.statement import RECORD, Unit
 from streamdp.reading.estimates import limits_of
+from streamdp.reading.moderation import NO_NOISE, Noise
 
 if TYPE_CHECKING:
     from streamdp.estimators.packing import RecordLearner
@@ -342,12 +343,13 @@ class Learner(ABC):
         """
         return None if (steps := self.batch_steps) is None else steps.last_change
 
-    def noise_variance(self) -> float:
-        """The variance by noise of a coordinate of `point`, for `moderation`; 0 if it is not known."""
-        return 0.0
+    @property
+    def noise(self) -> Noise:
+        """What `moderation` needs: the variance by noise of a coordinate of `point`, 0 if it is not known."""
+        return NO_NOISE
 
     def noise_units(self) -> np.ndarray:
-        """The centres and scales (2, p) of columns in the units of `noise_variance`."""
+        """The centres and scales (2, p) of columns in the units of `noise`."""
         raise NotImplementedError
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:

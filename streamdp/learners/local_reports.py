@@ -31,7 +31,7 @@ from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import arithmetic_note
 from streamdp.reading.change import OnChange, follows
 from streamdp.reading.intervals import SEGMENTS
-from streamdp.reading.moderation import UNKNOWN, Noise, noise_at
+from streamdp.reading.moderation import NO_NOISE, POWER, UNKNOWN, Noise, noise_at
 from streamdp.scaling import pair_bits, schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import FIRST_SCALE, begin
@@ -126,7 +126,7 @@ class LocalReports(Learner):
         self.default = self.mechanism_of(budget)  # a budget that cannot be served is an error now
         self.merged = False
         """Whether it began from others; then there is no path for intervals."""
-        self._noise = UNKNOWN
+        self._noise, self._noise_since = UNKNOWN, 0.0
 
     def begin(self, columns: Columns) -> None:
         problem, p = self.problem, len(columns)
@@ -341,23 +341,25 @@ class LocalReports(Learner):
         low, high = super().range_of_scale
         return low * self.units.scale, high
 
-    def noise_variance(self) -> float:
+    @property
+    def noise(self) -> Noise:
         problem, arrays = self.problem, self.arrays
-        if self.merged or not problem.classes:
-            return 0.0
-        total = arrays.units.progress.item(k.TOTAL)
-        low, high, variance = self._noise
-        if low <= total < high:
-            return variance
+        if self.merged or not problem.loss.probabilistic:
+            return NO_NOISE
+        total, since = arrays.units.progress.item(k.TOTAL), arrays.units.table.item(-1, k.SINCE)
+        if self._noise.low <= total < self._noise.high and since == self._noise_since:
+            return self._noise
         free = problem.domain == self.default_domain
         if not (problem.outputs == 1 and free and self.steps.clock == "information"):
-            self._noise = Noise(-math.inf, math.inf, 0.0)
-            return 0.0
+            self._noise = NO_NOISE
+            return NO_NOISE
         factor, alpha, offset = arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
         factor *= problem.loss.bound / math.sqrt(arrays.state.shape[1])
-        offset -= float(arrays.units.table[-1, k.SINCE])
-        self._noise = noise_at((factor, alpha, offset), total, self.averaged)
-        return self._noise.variance
+        rare = 2 * math.acosh(max(1 - since / offset, 1.0) ** (1 / POWER))  # `odds` put it so far below 0
+        odds = math.copysign(rare, arrays.units.progress.item(k.CLASS)) if rare else 0.0
+        self._noise_since = since
+        self._noise = noise_at((factor, alpha, offset - since), total, self.averaged, odds)
+        return self._noise
 
     def noise_units(self) -> np.ndarray:
         units: np.ndarray = self.arrays.units.table[:-1, [k.CENTRE, k.SCALE]].T

@@ -9,11 +9,13 @@ This is for accuracy only: whether a bit is asked follows from released bits (`l
 
 from libc.math cimport atanh, cosh, exp, fmin, log1p, pow, sqrt, tanh
 
+from streamdp.reading.moderation import POWER
+
 from streamdp.optim.local_model cimport Model, model_of, settle, to_original
 from streamdp.optim.loops cimport INTERCEPT, LOGISTIC, LOSS, OFFSET
 from streamdp.scaling.unit_table cimport BITS, CLASS, SINCE, TABLE, TARGET, TOTAL
 
-cdef double _FIRST = 8.0, _EACH = 100.0, _STEP = 0.125, _POWER = 3.0, _ALMOST = 1.0 - 1e-9
+cdef double _FIRST = 8.0, _EACH = 100.0, _STEP = 0.125, _POWER = POWER, _ALMOST = 1.0 - 1e-9
 cdef int _STEPS = 48
 
 

@@ -182,8 +182,9 @@ def _outputs(
     if several:
         best, shares = graph.add("ArgMax", scores, axis=1, keepdims=1), graph.add("Softmax", scores, axis=1)
     else:
+        scores = _moderated(graph, document, X, scores)
         best = graph.add("Cast", graph.add("Greater", scores, 0.0), to=types.INT64)
-        second = graph.add("Sigmoid", _moderated(graph, document, X, scores))
+        second = graph.add("Sigmoid", scores)
         shares = graph.add("Concat", graph.add("Sub", 1.0, second), second, axis=1)
     label = graph.add("Gather", graph.constant([str(c) for c in classes], dtype=object), best)
     chosen = graph.add("Where", graph.add("IsNaN", gaps), graph.constant("", dtype=object), label)
@@ -203,4 +204,5 @@ def _moderated(graph: _Graph, document: Mapping[str, Any], X: str, scores: str) 
     square = graph.add("ReduceSum", graph.add("Mul", units, units), axes, keepdims=1)
     square = graph.add("Add", square, noise["constant"])
     spread = graph.add("Mul", square, math.pi / 8 * noise["variance"])
-    return graph.add("Div", scores, graph.add("Sqrt", graph.add("Add", spread, 1.0)))
+    left = graph.add("Div", graph.add("Sub", scores, noise["odds"]), graph.add("Sqrt", graph.add("Add", spread, 1.0)))
+    return graph.add("Add", left, noise["odds"])

@@ -88,7 +88,7 @@ def _shown(document: Mapping[str, Any]) -> tuple[list[list[str]], list[tuple[str
     labels = [_text(str(label)) for label in classes]
     several = range(len(document["outputs"]))
     if len(several) == 1:
-        chosen = _case([("s0 > 0", labels[1])], labels[0])
+        chosen = _case([("p > 0", labels[1])], labels[0])
         layers = [[f"{_moderated(document)} AS p"], [f"1 / (1 + exp(-{_clip('p', -700, 700)})) AS p1"]]
         shares = ["1 - p1", "p1"]
     else:
@@ -99,7 +99,7 @@ def _shown(document: Mapping[str, Any]) -> tuple[list[list[str]], list[tuple[str
         layers = [[f"{_case((b, f's{k}') for k, b in enumerate(best))} AS p"], powers]
         shares = [f"p{k} / ({' + '.join(f'p{i}' for i in several)})" for k in several]
     names = [f"{SHARE}{label}" for label in classes] if document["probabilities"] else []
-    return layers if names else [], [(PREDICTION, chosen), *zip(names, shares, strict=False)]
+    return layers if names else layers[: len(several) == 1], [(PREDICTION, chosen), *zip(names, shares, strict=False)]
 
 
 def _case(branches: Iterable[tuple[str, object]], other: object = "NULL") -> str:
@@ -113,7 +113,8 @@ def _moderated(document: Mapping[str, Any]) -> str:
     units = zip(noise["centres"], noise["scales"], strict=True)
     squares = [f"power((c{j} - {_number(c)}) / {_number(s)}, 2)" for j, (c, s) in enumerate(units)]
     factor = math.pi / 8 * noise["variance"]
-    return f"s0 / sqrt(1 + {_number(factor)} * ({' + '.join([_number(noise['constant']), *squares])}))"
+    odds, square = _number(noise["odds"]), " + ".join([_number(noise["constant"]), *squares])
+    return f"{odds} + (s0 - {odds}) / sqrt(1 + {_number(factor)} * ({square}))"
 
 
 def _value(given: Mapping[str, Any], k: int) -> str:

@@ -51,12 +51,7 @@ def probabilities(record: Any, model: Any = None) -> dict[Any, float] | None:
         top = max(scores)
         shares = [math.exp(score - top) for score in scores]
         return {label: share / sum(shares) for label, share in zip(model["classes"], shares, strict=True)}
-    score, noise = scores[0], model["moderation"]
-    if noise is not None:
-        units = zip(columns, noise["centres"], noise["scales"], strict=True)
-        square = noise["constant"] + sum(((x - centre) / scale) ** 2 for x, centre, scale in units)
-        score /= math.sqrt(1 + math.pi / 8 * noise["variance"] * square)
-    second = 1 / (1 + math.exp(-min(max(score, -700.0), 700.0)))
+    second = 1 / (1 + math.exp(-min(max(scores[0], -700.0), 700.0)))
     return dict(zip(model["classes"], (1 - second, second), strict=True))
 
 
@@ -77,10 +72,15 @@ def encode(record: Any, model: Any) -> list[float] | None:
 
 
 def _scores(columns: list[float], model: Any) -> list[float]:
-    return [
+    scores = [
         output["intercept"] + sum(weight * x for weight, x in zip(output["weights"], columns, strict=True))
         for output in model["outputs"]
     ]
+    if (noise := model["moderation"]) is None:
+        return scores
+    units = zip(columns, noise["centres"], noise["scales"], strict=True)
+    square = noise["constant"] + sum(((x - centre) / scale) ** 2 for x, centre, scale in units)
+    return [noise["odds"] + (scores[0] - noise["odds"]) / math.sqrt(1 + math.pi / 8 * noise["variance"] * square)]
 
 
 def _column(value: Any, kind: str, constants: list[Any], ends: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def test_the_variance_is_that_of_the_process(total: float, offset: float) -> Non
     theta, mean, weight = np.zeros(2000), np.zeros(2000), 0.0
     for low, high in itertools.pairwise(edges):
         size = factor * ((low + high) / 2 + offset) ** -alpha
-        theta += size * (-0.15 * theta * (high - low) + np.sqrt(high - low) * rng.normal(size=2000))
+        theta += size * (-0.1 * theta * (high - low) + np.sqrt(high - low) * rng.normal(size=2000))
         weight += (share := high**1.5 - low**1.5)
         mean += share / weight * (theta - mean)
     for averaged, values in ((False, theta), (True, mean)):
@@ -39,7 +40,7 @@ def test_the_variance_is_that_of_learners(kind: type[LDPSGDClassifier]) -> None:
         model = kind(features=["a", "b", "c"], budget="eps=1", seed=seed)
         model.learn_encoded(rng.normal(size=(300, 3)), rng.integers(0, 2, 300).astype(float))
         found.append(model.theta)
-    assert model.learner.noise_variance() == pytest.approx(np.var(found), rel=0.2)
+    assert model.learner.noise.variance == pytest.approx(np.var(found), rel=0.2)
 
 
 def test_the_moderated_probability_is_the_mean_over_the_noise() -> None:
@@ -48,13 +49,39 @@ def test_the_moderated_probability_is_the_mean_over_the_noise() -> None:
     table = np.zeros((2, TABLE))
     table[:, SCALE] = 1.0
     row = np.ones((1, 1))  # so |x|^2 is 1
-    found = [
-        Predictor(None, np.array([score]), 1, 1, False, None, table, None).probabilities(row, v)[0, 1] for score in z
-    ]
-    np.testing.assert_allclose(found, scipy.special.expit(noisy).mean(axis=0), atol=0.02)
+    found = [Predictor(None, np.array([s]), 1, 1, False, None, table, None).moderate(row, v, 0.0)[0, 0] for s in z]
+    np.testing.assert_allclose(scipy.special.expit(found), scipy.special.expit(noisy).mean(axis=0), atol=0.02)
 
 
-def test_the_log_loss_falls_and_the_classes_stay() -> None:
+def test_a_model_of_noise_predicts_the_share_that_bits_told() -> None:
+    """Of rare classes: what the noise has made sure goes to the log odds that the bits told, and not to one half."""
+    rng, gains = np.random.default_rng(6), []
+    for seed in range(8):
+        X, y = rng.normal(size=(20_000, 8)).clip(-4, 4) / 4, (rng.random(20_000) < 0.03).astype(float)
+        model = LDPASGDClassifier(features={f"x{j}": (-1.0, 1.0) for j in range(8)}, budget="eps=1", seed=seed)
+        model.learn_encoded(X, y)
+        noise: Any = model.moderation()
+        odds, square = noise["odds"], 1 + np.sum(((X - noise["centres"]) / noise["scales"]) ** 2, axis=1)
+        assert -5 < odds < -2
+        found = scipy.special.logit(model.predict_proba_encoded(X)[:, 1])
+        assert model.prediction is not None
+        plain = model.prediction.reader().scores(X)[:, 0]
+        np.testing.assert_allclose(
+            found, odds + (plain - odds) / np.sqrt(1 + np.pi / 8 * noise["variance"] * square), rtol=1e-6
+        )
+        np.testing.assert_array_equal(model.predict_encoded(X), found > 0)
+        gains.append(np.mean(np.logaddexp(0, (1 - 2 * y) * plain) - np.logaddexp(0, (1 - 2 * y) * found)))
+    assert np.mean(gains) > 0
+
+
+def test_without_bits_about_the_class_it_is_one_half() -> None:
+    model = LDPASGDClassifier(features=["a"], budget="eps=1", seed=1)
+    model.learn_encoded(np.zeros((500, 1)), np.ones(500))
+    noise: Any = model.moderation()
+    assert noise["odds"] == 0
+
+
+def test_the_log_loss_falls() -> None:
     """Of columns with heavy tails; the gain of a draw is .1 +- .05."""
 
     def draw(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +113,7 @@ def test_records_and_arrays_have_the_same_probabilities(intercept: bool) -> None
     model = LDPASGDClassifier(features={"a": (-100, 100), "b": colours}, intercept=intercept, budget="eps=4", seed=1)
     for record in records:
         model.learn_one(record, record["a"] > 5)
-    assert model.learner.noise_variance() > 0
+    assert model.learner.noise.variance > 0
     assert (model.n_asked > 0) == intercept
     features = model._features
     assert features is not None
@@ -112,5 +139,5 @@ def test_without_a_known_variance_probabilities_are_plain() -> None:
         np.testing.assert_array_equal(model.predict_proba_encoded(X)[:, 1], plain)
         found = [model.predict_proba_one(dict(zip(names, x, strict=True)))[True] for x in X[:5].tolist()]
         np.testing.assert_allclose(found, plain[:5])
-    assert models[2].learner.noise_variance() > 0
-    assert LDPASGDClassifier(features=names).learner.noise_variance() == 0
+    assert models[2].learner.noise.variance > 0
+    assert LDPASGDClassifier(features=names).learner.noise.variance == 0
