@@ -107,7 +107,7 @@ def test_the_table_shows_the_same_and_no_value(job: Path, quick: Quick) -> None:
     assert out.startswith("These counts are read from private records and are not private")
     assert "unlikely to beat the best constant: from about " in out
     assert "city: Lyon 500, Paris 250, Rome 0" in out
-    for shown in ("missing", "unknown category", "250", "200"):
+    for shown in ("problem: ", "missing", "unknown category", "250", "200"):
         assert shown in out
     for value in (SECRET, "lyon"):
         assert value not in out
@@ -277,6 +277,10 @@ def test_blanks_around_declared_values_are_told(job: Path, quick: Quick) -> None
     assert "'city': 75 % of the values are declared ones with blanks around them" in said
     assert "'city': 100 % of the values are not declared" not in said  # that of 75 % was said again
     assert "no record has" not in said
+    data.write_text(rows().replace("Paris", "1.0").replace("Lyon", "2.0"))
+    (job / "job.yaml").write_text(JOB.replace("[Paris, Lyon, Rome]", "['1', '2']"))
+    said = " ".join(quick("check", "job.yaml")[1].split())
+    assert "of the values are declared ones with blanks around them, or with .0 behind, as 1.0 for 1" in said
 
 
 def test_the_schema_accepts_the_jobs_of_the_project_and_refuses_mistakes(quick: Quick) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 from pathlib import Path
@@ -24,6 +25,13 @@ CLASSES = (
     .replace("{age: [0, 120], city: [Paris, Lyon], married: [false, true]}", "{age: [0, 120], city: [Paris, Lyon]}")
     .replace("Regressor", "Classifier")
 )
+
+
+def dated(moment: int) -> bytes:
+    """The data, with a column that counts since 1970."""
+    header, *lines = DATA.splitlines()
+    return "\n".join([header + ",at", *(f"{line},{moment + i}" for i, line in enumerate(lines)), ""]).encode()
+
 
 JOBS = [  # what is replaced in the job, by what, the exit code, and what the sentence says
     ("job: people\n", "", 2, "job: missing setting"),
@@ -59,12 +67,12 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("[Paris, Lyon]", "['', Lyon]", 2, "non-empty strings"),
     ("[Paris, Lyon]", "[Paris, 2]", 2, "put quotes around a category"),
     ("[Paris, Lyon]", "Paris", 2, "list of categories"),
-    ("[Paris, Lyon]", "[0, 1]", 3, "not a number in column 'city'"),
+    ("[Paris, Lyon]", "[0, 1]", 3, "'city' (80); 'city': declare categories"),
     ("married: [false, true]", "age: [0, 1]", 2, "'age' is given twice"),
     ("married: [false, true]", "wage: [0, 1]", 2, "got 'wage' twice"),
     ("column: wage", "column: city", 2, "distinct columns"),
     ("column: wage", "column: [wage]", 2, "schema.target.column"),
-    ("column: wage", "column: when", 3, "not a number in column 'when'"),
+    ("column: wage", "column: when", 3, "'when' (80); 'when': declare categories (a target: classes), its gaps"),
     ("bounds: [0, 9000]", "bounds: [9000, 0]", 2, "low < high"),
     ("bounds: [0, 9000]", "classes: [a, b]", 2, "needs a schema.target without classes"),
     ("bounds: [0, 9000]", "scale: 0", 2, "positive, finite target_scale"),
@@ -117,6 +125,23 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("job: people", "job: 5", 2, "job: expected text: put quotes around it"),
     ("job: people", "job: ''", 2, "job: expected text that is not empty"),
     ("job: people", "job:\tpeople", 2, "indent by blanks"),
+    ("people.csv", "people.csv.bz2", 3, "is a bz2 file: unpack it first, or pack it by gzip or Zstandard"),
+    ("people.csv", "people.csv.zst", 3, "is named .zst but is not a Zstandard file"),
+    ("csv, path: people.csv", "csv, path: people.xlsx", 3, "is a workbook: save its sheet as CSV"),
+    ("[0, 120]", "{column: at, part: year, bounds: [2000, 2100]}", 3, "not a date in column 'at' (80)"),
+    ("budget: eps=1", "epsilon: 1", 2, "model.epsilon: unknown setting; it is in model: {budget: 'eps=1'}"),
+    ("eps=1}", "eps=1}\nbudget: eps=1", 2, "it is in model: {budget: 'eps=1'}"),
+    ("job: people", "job: people\nsubject: age", 2, "it is in schema: {features"),
+    ("  features", "\tfeatures", 2, "any token: indent by blanks"),
+    (
+        "{age: [0, 120], city: [Paris, Lyon], married: [false, true]}",
+        "[age]",
+        2,
+        "bounds or categories by name, as {age:",
+    ),
+    ("eps=1}", "eps=1}\nstore: people.csv/x.db", 4, "give a store in a folder that this user may write"),
+    ("eps=1}", "eps=1}\nstore: no/x.db", 4, "make its folder first"),
+    ("eps=1}", "eps=1}\ncap: none", 2, "cap: a job without a cap has no such setting"),
 ]
 
 FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the sentence says
@@ -128,7 +153,11 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
     (DATA.replace("age,", "Age,").encode(), 3, "did you mean 'Age'?"),
     (DATA.replace(",", ";").encode(), 3, "is the delimiter right (source.delimiter)?"),
     (DATA.replace("23,", ",").replace("54,", ",").encode(), 3, "missing in column 'age'"),
-    (DATA.replace("Paris", "Rome").replace("Lyon", "Rome").encode(), 3, "unknown category in column 'city'"),
+    (
+        DATA.replace("Paris", "Rome").encode(),
+        3,
+        "'city' (40); nothing was learned or spent; 'city': declare its other values",
+    ),
     (DATA.replace("true", "x").replace("FALSE", "y").encode(), 3, "unknown category in column 'married'"),
     (DATA.replace(SECRET, "cheap").replace(",60", ",dear").encode(), 3, "not a number in column 'wage'"),
     (
@@ -143,6 +172,12 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
     (DATA.encode("utf-16"), 3, "set source.encoding: utf-16"),
     (DATA.replace("\n", "\r").encode(), 3, "lines end in LF or CRLF, not in CR"),
     (DATA.replace(SECRET, '"4711,25"').encode(), 3, "or source.decimal"),
+    (
+        DATA.replace("Lyon", "Ly\xf6n").encode("latin-1"),
+        3,
+        "not utf8 (40); nothing was learned or spent; set source.encoding",
+    ),
+    (DATA.replace("when", "gr\xf6\xdfe").encode("latin-1"), 3, "source.encoding: cp1252"),
     ("\n".join(DATA.splitlines()[1:]).encode(), 3, "does the data begin with a line of column names?"),
 ]
 
@@ -223,12 +258,42 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("validate job.yaml", 2, "Use streamdp check."),
     ("serve nowhere.yaml", 2, "no such file or directory"),
     ("help run", 2, "No such command 'help'"),
+    (f"status postgres://u:{SECRET}@127.0.0.1:1/x", 4, "127.0.0.1/x (streamdp) does not answer"),
+    ("plan --loss huber --d 5 --budget eps=1 --error 1", 2, "No such option: --d"),
+    ("weights job.yaml", 4, "there is no such store: `streamdp run` makes that of a job"),
+    ('check job.yaml --set source={"type":"kafka","topic":"t","brokers":"h:x"}', 2, "HOST:PORT[,HOST:PORT], got 'h:x'"),
+    ("train people.csv", 2, "No such command 'train'. Use streamdp run."),
+    ("run job.yaml --epsilon 1", 2, "Use --budget eps=1."),
+]
+
+GERMAN = DATA.replace(",", ";").replace(".", ",")
+YEAR = "{{column: at, part: year, bounds: [2000, 2100], format: {}}}".format
+RIGHT = [  # what is replaced in the job, by what, the data, and a warning or nothing
+    ("csv, path", "csv, delimiter: ';', decimal: ',', path", GERMAN.encode(), ""),
+    ("csv, path", "csv, encoding: utf-16, path", DATA.encode("utf-16"), ""),
+    ("csv, path", "csv, path", b"\xef\xbb\xbf" + DATA.encode(), ""),
+    ("csv, path", "csv, skip_lines: 1, path", b"exported by hand\n" + DATA.encode(), ""),
+    ("csv, path", "csv, comment: '#', path", b"# by hand\n" + DATA.encode(), ""),
+    ("age: [0, 120]", f"year: {YEAR('seconds')}", dated(1_700_000_000), ""),
+    ("age: [0, 120]", f"year: {YEAR('milliseconds')}", dated(1_700_000_000_000), ""),
+    ("age: [0, 120]", f"year: {YEAR('days')}", dated(19_675), ""),
+    (
+        "eps=1}",
+        "eps=1}\nexpected_records: 9",
+        DATA.encode(),
+        "80 records were learned, and expected_records is 9. If the",
+    ),
+    ("eps=1", "eps=100", DATA.encode(), "a budget of eps=100 protects a record very little"),
+    ("csv", "csv", DATA.encode().partition(b"\n")[0] + b"\n", "people.csv: there are no records"),
 ]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "people.csv").write_text(DATA)
+    (tmp_path / "people.csv").write_bytes(dated(1_700_000_000))
+    (tmp_path / "people.csv.bz2").write_bytes(bz2.compress(DATA.encode()))
+    (tmp_path / "people.csv.zst").write_bytes(gzip.compress(DATA.encode()))
+    (tmp_path / "people.xlsx").write_bytes(b"PK\x03\x04")
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "piped.yaml").write_text(JOB.replace("people.csv", "'-'"))
     (tmp_path / "store.db").write_bytes(b"SQLite format 3\0\x10\x00\x01\x01\xff")
@@ -275,7 +340,10 @@ def test_wrong_commands(folder: Path, quick: Quick, arguments: str, code: int, s
 @pytest.mark.parametrize(
     ("classes", "said"),
     [
-        ("[no, yes]", "unknown class in column 'married'"),
+        (
+            "[no, yes]",
+            "column 'married' (80); 'married': declare all its classes, written as in the data",
+        ),
         ("[false]", "two or more distinct public categories"),
         ("[false, false]", "two or more distinct public categories"),
         ("true", "schema.target.classes"),
@@ -292,3 +360,21 @@ def test_the_right_inputs_run(folder: Path, quick: Quick) -> None:
         (folder / "job.yaml").write_text(job.replace("job: people", f"job: p{len(job)}"))
         assert quick("run", "job.yaml")[0] == 0
         refused(quick, f"weights p{len(job)}.db --level 2", 2, "level: expected a number above 0 and below 1")
+
+
+@pytest.mark.parametrize(("old", "new", "data", "said"), RIGHT)
+def test_what_may_look_wrong_and_runs(folder: Path, quick: Quick, old: str, new: str, data: bytes, said: str) -> None:
+    assert old in JOB
+    (folder / "job.yaml").write_text(JOB.replace(old, new, 1))
+    (folder / "people.csv").write_bytes(data)
+    code, _, err = quick("run", "job.yaml")
+    assert (code, said in err) == (0, True), err
+
+
+def test_nan_in_json_is_a_gap(folder: Path, quick: Quick) -> None:
+    lines = (f'{{"age": {"NaN" if i % 2 else 3}, "wage": {i}}}\n' for i in range(40))
+    (folder / "people.jsonl").write_text("".join(lines))
+    features = "{age: [0, 120], city: [Paris, Lyon], married: [false, true]}"
+    job = JOB.replace("csv, path: people.csv", "jsonl, path: people.jsonl")
+    (folder / "job.yaml").write_text(job.replace(features, "{age: {bounds: [0, 120], missing: zero}}"))
+    assert quick("run", "job.yaml")[0] == 0
