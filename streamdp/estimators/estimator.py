@@ -435,8 +435,6 @@ class Estimator(river_base.Estimator, Parameters):
         held_out = self.held_out
         if watched is None or features is None or learner.side is not None or not self._plain_targets:
             return
-        if held_out is not None and held_out.summed and not held_out.takes_records:
-            return
         if of_subjects and (ledger is None or not ledger.has_gates):
             return
         if (kernel := learner.record_kernel()) is not None:
@@ -446,8 +444,8 @@ class Estimator(river_base.Estimator, Parameters):
                 fast.count(learner.seen, *learner.room_of_kernel())
             if learner.open is not None and gate is not None:
                 fast.leave_out(learner.open.records, READS * learner.full, self._admission.left)
-            if held_out is not None and not held_out.summed:
-                fast.ask(held_out.validator.asking, held_out.own, learner.seen)
+            if held_out is not None and not (held_out.summed and held_out.takes_records):
+                fast.ask(held_out.validator.asking, not held_out.takes_records, learner.seen)
             fast.watch(watched)
             learner.fast = fast
 

@@ -175,6 +175,7 @@ class HeldOutStatistics:
         asked = self.sums.take(len(X))
         if (asked != NOTHING).any():
             self._score(asked, X.copy(), y.copy(), np.ones(len(X), dtype=np.int64))
+        self.sums.allow(self._predictor(), 1.0)
 
     def _score(self, asked: np.ndarray, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
         """Let people say what they are asked, in arrays as for `HeldOut.add`, which are overwritten."""

@@ -13,6 +13,7 @@ cdef class Errors:
     cdef int _form
     cdef double _tau, _unit, _low, _high, _reach, _constant, _threshold, _excess, _least, _most
     cdef Py_ssize_t _classes, _usual, _cells
+    cdef readonly bint rounds  # whether groups are rounded at random
     cdef double* _share
     cdef double* _log
     cdef double* _end
@@ -21,6 +22,10 @@ cdef class Errors:
     cdef double _value(self, bint other, const double* scores, Py_ssize_t outputs, double y) noexcept
     cdef double _odds(self, const double* scores, Py_ssize_t outputs, Py_ssize_t k) noexcept
     cdef Py_ssize_t _cell(self, double score, double y) noexcept
+    cdef int64_t _group(self, double y, const double* known, uint64_t word) noexcept
+    cdef void _vector(
+        self, const double* weight, double cell, const double* score, Py_ssize_t outputs, double y, double* found
+    ) noexcept
     cdef void _answer(
         self,
         int64_t question,
@@ -56,3 +61,11 @@ cdef class Asking:
     cdef void answer(
         self, int64_t question, const double* scores, Py_ssize_t outputs, double y, uint64_t* words
     ) except *
+
+
+cdef class Adding(Asking):
+    cdef double _weight[2]
+    cdef double _cell, _grid
+    cdef int64_t _one
+    cdef int64_t* _count
+    cdef int64_t* _score

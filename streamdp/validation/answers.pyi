@@ -6,6 +6,7 @@ import numpy as np
 
 from streamdp.privacy.entropy import AnyRng
 
+PARTS: int
 FORMS: tuple[str, ...]
 
 def truthful(keep: float) -> float: ...
@@ -25,13 +26,30 @@ class Asking:
         known: np.ndarray,
     ) -> None: ...
 
+class Adding(Asking):
+    def sum(
+        self,
+        predictor: object,
+        errors: Errors,
+        questions: np.ndarray,
+        quiet: np.ndarray,
+        known: np.ndarray,
+        weights: Sequence[float],
+        cell: float,
+        counts: tuple[np.ndarray, float] | None,
+        scores: tuple[np.ndarray, float] | None,
+    ) -> None: ...
+
 class Errors:
+    rounds: bool
+    """Whether groups are rounded at random."""
     def __init__(
         self, form: str, numbers: Sequence[float], shares: np.ndarray, cells: int, ends: np.ndarray
     ) -> None: ...
     def values(self, other: bool, scores: np.ndarray, y: np.ndarray) -> np.ndarray: ...
     def range(self, other: bool) -> tuple[float, float]: ...
     def vectors(self, weights: Sequence[float], cell: float, scores: np.ndarray, y: np.ndarray) -> np.ndarray: ...
+    def groups(self, y: np.ndarray, known: np.ndarray, words: np.ndarray) -> np.ndarray: ...
     def answer(
         self,
         asked: np.ndarray,

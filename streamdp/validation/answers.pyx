@@ -11,7 +11,7 @@ Phi(mu/2); with (eps, delta), the delta is not used.
 Proof, shares and budgets of their own, comparison with a constant: docs/proofs/validation.md.
 """
 
-from libc.math cimport INFINITY, exp, floor, fmod, log, pow, sqrt
+from libc.math cimport INFINITY, exp, floor, fmod, log, pow, rint, sqrt
 from libc.stdint cimport int64_t, uint64_t
 
 import numpy as np
@@ -32,8 +32,12 @@ cdef enum:
     PINBALL, SQUARED, WRONG, LOG_LOSS
     ERRORS = 0, RANGE = 3, OTHERS = 4, ANSWERS = 7, CELLS = 8, NOISE = 9, COLUMNS = 10
     CONSTANTS = 3, INFORMATION = 4
+    GROUPS = 16, MOST = 20  # the groups of numbers, and the most numbers of a vector
 
 
+PARTS = GROUPS
+"""The intervals in which held-out numbers are counted, to find the constant."""
+cdef double NARROW = 1e-290  # the least width of all of them
 FORMS = ("pinball loss", "squared error", "wrong class", "log loss")
 """What an error may be."""
 
@@ -106,6 +110,7 @@ cdef class Errors:
         self._given = (form, numbers, shares, cells, ends, logs)
         self._form, self._cells, self._classes = FORMS.index(form), cells, cnp.PyArray_DIM(shares, 0)
         self._share, self._log, self._end = vector(shares), vector(logs), vector(ends)
+        self.rounds = self._form == SQUARED
         if self._classes:
             self._reach, self._usual, self._excess, self._least, self._most = numbers
         else:
@@ -159,6 +164,15 @@ cdef class Errors:
             return clipped(scores[k], -FAR, FAR) - self._log[k]
         return (clipped(scores[0], -FAR, FAR) if k else 0) - self._log[k]
 
+    cdef int64_t _group(self, double y, const double* known, uint64_t word) noexcept:
+        """The group of a target, which is counted to find the constant; a place of a mean is rounded at random."""
+        cdef double place
+        if self._classes:
+            return <int64_t> y
+        place = (y - known[0]) * ((GROUPS - (self._form == SQUARED)) / max(known[1] - known[0], NARROW))
+        place = clipped(place, 0, GROUPS - 1)
+        return min(<int64_t> (place + uniform(word) if self._form == SQUARED else place), GROUPS - 1)
+
     cdef Py_ssize_t _cell(self, double score, double y) noexcept:
         cdef Py_ssize_t found = 0
         while found < 7 and self._end[found] < score:
@@ -192,21 +206,45 @@ cdef class Errors:
 
         `weights`: those of the two. `cell`: what stands in one of the cells. `scores`, `y`: as for `values`.
         """
-        cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), size = 4 + self._cells, i, j
+        cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), size = 4 + self._cells, i
         cdef cnp.ndarray out = np.zeros((n, size))
         cdef double* found = matrix(out)
         cdef const double* score = matrix(scores)
         cdef const double* target = vector(y)
         cdef double weight[2]
-        cdef double low, high, u
         weight[0], weight[1] = weights
         for i in range(n):
-            for j in range(2):
-                low, high = self._bound(j, False), self._bound(j, True)
-                u = (2 * self._value(j, score + i * outputs, outputs, target[i]) - low - high) / (high - low)
-                found[i * size + 2 * j], found[i * size + 2 * j + 1] = weight[j] * u, weight[j] * u * u
-            if self._cells:
-                found[i * size + 4 + self._cell(score[i * outputs], target[i])] = cell
+            self._vector(weight, cell, score + i * outputs, outputs, target[i], found + i * size)
+        return out
+
+    cdef void _vector(
+        self, const double* weight, double cell, const double* score, Py_ssize_t outputs, double y, double* found
+    ) noexcept:
+        """Write what a record adds to a sum to zeros."""
+        cdef double low, high, u
+        cdef Py_ssize_t j
+        for j in range(2):
+            low, high = self._bound(j, False), self._bound(j, True)
+            u = (2 * self._value(j, score, outputs, y) - low - high) / (high - low)
+            found[2 * j], found[2 * j + 1] = weight[j] * u, weight[j] * u * u
+        if self._cells:
+            found[4 + self._cell(score[0], y)] = cell
+
+    def groups(self, cnp.ndarray y not None, cnp.ndarray known not None, cnp.ndarray words not None):
+        """The groups (n,) of targets y (n,), which are counted to find the constant.
+
+        `known`: what is known of it; see `tasks`. `words`: (n,), random, for the mean of numbers; else they may be fewer.
+        """
+        cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), given = cnp.PyArray_DIM(words, 0), i
+        cdef cnp.ndarray out = np.empty(n, dtype=np.int64)
+        cdef int64_t* found = whole_numbers(out)
+        cdef const double* target = vector(y)
+        cdef const double* ends = vector(known)
+        cdef const uint64_t* word = random_words(words)
+        if self.rounds and given < n:
+            raise TypeError("expected a random word for each target")
+        for i in range(n):
+            found[i] = self._group(target[i], ends, word[i] if i < given else 0)
         return out
 
     def answer(
@@ -386,3 +424,65 @@ cdef class Asking:
             question, scores, outputs, y, self._keep, used, self._total, self._done, self._known
         )
         sdp_memset(used, 0, sizeof(used))
+
+
+cdef class Adding(Asking):
+    """As `Asking`, for the sums of a block: what `HeldOut.add` does with one record."""
+
+    def __reduce__(self):
+        return Adding, ()
+
+    def sum(
+        self,
+        predictor,
+        Errors errors not None,
+        cnp.ndarray questions not None,
+        cnp.ndarray quiet not None,
+        cnp.ndarray known not None,
+        weights,
+        double cell,
+        counts,
+        scores,
+    ):
+        """Ask from now on by these, and add to the sums.
+
+        `predictor`, `errors`, `questions`, `quiet`, `known`: as for `look`. `weights`, `cell`: as for `Errors.vectors`.
+        `counts`, `scores`: the sums of groups and of vectors, int64, each with the cells of its grid in 1; None for one
+        without a vector.
+        """
+        self.predictor, self._errors, self._cell = predictor, errors, cell
+        self._question, self._quiet, self._known = whole_numbers(questions), whole_numbers(quiet), vector(known)
+        self._kept, self._count, self._score = (questions, quiet, known, counts, scores), NULL, NULL
+        self._weight[0], self._weight[1] = weights
+        if counts is not None:
+            self._count, self._one = whole_numbers(counts[0]), <int64_t> rint(counts[1])
+        if scores is not None:
+            self._score, self._grid = whole_numbers(scores[0]), scores[1]
+            if len(scores[0]) != 4 + errors._cells or 4 + errors._cells > MOST:
+                raise TypeError("expected a sum for each number of a vector")
+
+    cdef int64_t next(self) noexcept:
+        cdef int64_t question = Asking.next(self)
+        if (question == CONSTANT and self._count == NULL) or (question > CONSTANT and self._score == NULL):
+            return -1  # its sum is not begun
+        return question
+
+    cdef uint64_t* words(self, uint64_t* room) except? NULL:
+        room[0] = 0
+        return room if not self._errors.rounds or fresh_words(room, 1) else NULL
+
+    cdef void answer(
+        self, int64_t question, const double* scores, Py_ssize_t outputs, double y, uint64_t* words
+    ) except *:
+        cdef double found[MOST]
+        cdef Py_ssize_t j
+        if question == CONSTANT:
+            self._count[self._errors._group(y, self._known, words[0])] += self._one
+        else:
+            sdp_memset(found, 0, sizeof(found))
+            self._errors._vector(self._weight, self._cell, scores, outputs, y, found)
+            for j in range(4 + self._errors._cells):
+                self._score[j] += <int64_t> rint(found[j] * self._grid)
+            sdp_memset(found, 0, sizeof(found))
+        words[0] = 0
+        self._quiet[0] += 1

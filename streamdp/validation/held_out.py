@@ -20,15 +20,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamdp.privacy.entropy import FreshRng
+from streamdp.privacy.entropy import FreshRng, FreshWords
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import Budget
 from streamdp.validation import sums
+from streamdp.validation.answers import Adding
 from streamdp.validation.plan import CONSTANT, NOTHING, Plan, questions
 from streamdp.validation.tasks import Classes, Task
 from streamdp.validation.validator import END, MET, REACH, Validator
 
 _CELL = 0.5
+_AHEAD = 512  # what so many records are asked is found at once
 _LOUDEST = 8.0  # people are held out of a window if they are expected to be so many deviations of the noise of a sum
 
 
@@ -86,6 +88,7 @@ class HeldOut(Validator):
         """Whether a block is open, and whether its records are asked about the constant alone."""
         self._counts = NoisySum(budget, math.sqrt(2), task.groups, first, rng)
         self.scores = NoisySum(budget, math.sqrt(squares), 2 * len(task.weights) + task.cells, first, rng)
+        self.asking: Adding = Adding()
 
     def enough(self, people: float) -> bool:
         """Whether so many held-out people are enough for a sum: otherwise noise would hide what they say."""
@@ -130,6 +133,7 @@ class HeldOut(Validator):
 
     def discard(self) -> None:
         """Forget what the people of the open block have said."""
+        self.settle()
         self.begun = False
         self._counts.discard()
         self.scores.discard()
@@ -139,14 +143,30 @@ class HeldOut(Validator):
 
         They are asked about the constant alone if this block `learns_constant`; None: unless it is known.
         """
-        first, self.questions = int(self.progress[MET]), self.questions[:0]
-        progress = self.progress.copy()
-        progress[MET] = progress[END] = first + most
-        self.progress = progress
-        if progress[REACH] == 0:
-            return np.full(most, NOTHING)
-        alone = self._alone if learns_constant is None else learns_constant
-        return questions(first, most, None, alone, summed=True)
+        self.settle()
+        if len(self.questions) < most:
+            alone = self._alone if learns_constant is None else learns_constant
+            found = questions(int(self.progress[MET]), max(most, _AHEAD), None, alone, summed=True)
+            self.questions = found if self.progress[REACH] else np.full(len(found), NOTHING)
+        asked = super().take(most)
+        self.progress[END] = self.progress[MET]
+        return asked
+
+    def _ask(self) -> None:
+        self.questions = self.questions[:0]
+
+    def settle(self) -> None:
+        """See `Validator.settle`."""
+        came = self.questions[: int(self._came[0])]
+        self._counts.vectors += int(np.count_nonzero(came == CONSTANT))
+        self.scores.vectors += int(np.count_nonzero(came > CONSTANT))
+        super().settle()
+        self.progress[END] = self.progress[MET]
+
+    def _look(self, predictor: object, keep: float) -> None:
+        begun = ((one.sum.total, one.sum.cells) if one.vectors else None for one in (self._counts, self.scores))
+        came, weights = self._came, self.task.weights
+        self.asking.sum(predictor, self.errors, self.questions, came, self.known, weights, _CELL, *begun)
 
     def add(self, asked: np.ndarray, scores: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> None:
         """Add what people say, who are asked something (n,); `scores` (N, K) are overwritten. Hold the lock.
@@ -157,9 +177,11 @@ class HeldOut(Validator):
         counted, scored = rows == CONSTANT, rows > CONSTANT
         try:
             if counted.any():
-                groups = task.group(y[counted], self.known)
+                targets = y[counted]
+                words = FreshWords().draw(len(targets) if self.errors.rounds else 0)
+                groups = self.errors.groups(targets, self.known, words)
                 self._counts.add(_averages(np.eye(task.groups)[groups], sizes[asked == CONSTANT]))
-                groups[:] = 0
+                targets[:], groups[:] = 0, 0
             if scored.any():
                 own = scores[scored], y[scored]
                 vectors = self.errors.vectors(task.weights, _CELL, *own)
@@ -171,6 +193,7 @@ class HeldOut(Validator):
 
     def close(self) -> None:
         """End the block: release its sums."""
+        self.settle()
         task, block = self.task, np.zeros_like(self.open)
         if self._counts.vectors:
             n, counts = self._counts.close()

@@ -10,10 +10,8 @@ import math
 
 import numpy as np
 
-from streamdp.validation.answers import Errors
+from streamdp.validation.answers import PARTS, Errors
 
-PARTS = 16  # the intervals in which held-out numbers are counted, to find the constant
-_NARROW = 1e-290  # the least width of all of them
 REACH = 1.5  # the largest distance of the log-odds of a prediction from those of the constant that counts
 _NEAR, _SURE = 0.1, (0.02, 0.03)  # of the level of a quantile; of the constant's expected excess, or of its log loss
 
@@ -76,14 +74,6 @@ class Numbers:
         n = known[3:].sum()
         return float((known[2] * PARTS / 2 + n / 4) / (_NEAR * n) ** 2) if n > 0 else math.inf
 
-    def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """The groups (n,) of targets y (n,), which are counted to find the constant, by what is `known`."""
-        low, high = known[:2].tolist()
-        width = max(high - low, _NARROW)  # ends may be equal, if the bound is below the precision of the target
-        with np.errstate(over="ignore"):  # clipped next
-            found: np.ndarray = np.clip((y - low) * (PARTS / width), 0, PARTS - 1).astype(np.int64)
-        return found
-
     def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
         """What is `known`, as a new array, after `counts` of the groups of n records, each with this `variance`."""
         found: np.ndarray = known + np.concatenate([[0.0, 0.0, variance], counts])
@@ -115,13 +105,6 @@ class Squares(Numbers):
         if sum(counts) <= 0:
             return float(low + high) / 2
         return float(np.clip(np.average(np.linspace(low, high, PARTS), weights=counts), low, high))
-
-    def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
-        low, high = known[:2].tolist()
-        place = np.clip((y - low) * ((PARTS - 1) / max(high - low, _NARROW)), 0, PARTS - 1)
-        found: np.ndarray = np.floor(place + np.random.default_rng().random(len(y)))
-        places: np.ndarray = np.minimum(found, PARTS - 1).astype(np.int64)
-        return places
 
 
 class Classes:
@@ -172,10 +155,6 @@ class Classes:
         """See `Numbers.lacks`; the constant of many classes has a large log loss, beside which more is little."""
         (q, excess), (least, part) = self.shares(known), _SURE
         return excess / max(least, -part * float(q @ np.log(q)))
-
-    def group(self, y: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """See `Numbers.group`: the classes."""
-        return y.astype(np.int64)
 
     def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
         """See `Numbers.counted`."""

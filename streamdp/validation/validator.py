@@ -135,13 +135,16 @@ class Validator:
     def allow(self, predictor: object, keep: float) -> None:
         """Let compiled code ask the other records of the block, by `asking`, without `take` and `answer`.
 
-        `predictor` predicts by `point`, and `keep` is the probability of a true bit.
+        `predictor` predicts by `point`, and `keep` is the probability of a true bit, which sums do not have.
         """
         self.settle()
+        self._look(predictor, keep)
+        self._came[1] = len(self.questions)
+
+    def _look(self, predictor: object, keep: float) -> None:
         self.asking.look(
             predictor, keep, self.rng, self.errors, self.questions, self._came, self.open, self.progress, self.known
         )
-        self._came[1] = len(self.questions)
 
     def settle(self) -> None:
         """Move past the records that compiled code has asked."""

@@ -45,6 +45,12 @@ MODELS: dict[str, Callable[[], Any]] = {
     "window of labels": lambda: WindowedClassifier(
         features=FEATURES, classes=[0, 1], window=650, budget="eps=8", seed=12
     ),
+    "pan asked": lambda: PanPrivateClassifier(
+        features=FEATURES, classes=[0, 1, 2], loss="softmax", batch_size=90, validation={"share": 0.2}, seed=13
+    ),
+    "shuffle asked": lambda: ShuffleRegressor(
+        features=FEATURES, batch_size=90, validation={"share": 0.2, "bound": 1.0}, seed=14
+    ),
     "shuffle sgd": lambda: ShuffleClassifier(features=FEATURES, method="sgd", horizon=2000, seed=10),
 }
 
@@ -91,6 +97,7 @@ def test_both_ways_learn_the_same(name: str) -> None:
     assert short.guarantee == long.guarantee
     for model in (short, long):
         model.close_batch()
+        assert not name.endswith("asked") or model.quality.total.answers == N
     assert repr(short.state_dict()) == repr(long.state_dict())
     if hasattr(words_of(short), "words"):
         np.testing.assert_array_equal(words_of(short).words, words_of(long).words)

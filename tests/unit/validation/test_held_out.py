@@ -179,7 +179,8 @@ def test_no_target_makes_an_error_where_the_bound_is_below_the_precision_of_the_
     """An error would show that a person's target lies on an end."""
     task = Numbers(0.5, low, low + 1)
     known = task.start(low, 1e-300 * low + 1e-320, summed=True)
-    assert task.group(np.array([low, low + 1]), known).tolist() == [0, 15]
+    ends = np.array([low, low + 1])
+    assert task.errors(known, 1.0).groups(ends, known, np.zeros(0, np.uint64)).tolist() == [0, 15]
     model = PanPrivateRegressor(features=["a"], target=(1e9, 1e9 + 1), validation={"share": 0.3, "bound": 1e-9}, seed=1)
     model.learn_encoded(np.zeros((20_000, 1)), np.full(20_000, 1e9))
     assert model.quality.total.answers > 0
@@ -455,7 +456,8 @@ def test_constants_come_from_the_first_sum() -> None:
     known = task.start(1.0, 2.5, summed=True)
     assert task.constant(known) == 1.0
     assert task.lacks(known) >= 1
-    counts = np.bincount(task.group(y, known), minlength=task.groups) + rng.normal(0, 6, task.groups)
+    groups = task.errors(known, 2.5).groups(y, known, np.zeros(0, np.uint64))
+    counts = np.bincount(groups, minlength=task.groups) + rng.normal(0, 6, task.groups)
     known = task.counted(known, counts, len(y), 36.0)
     assert task.lacks(known) < 1
     assert task.constant(known) == pytest.approx(math.log(2), abs=0.12)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from streamdp import PanPrivateRegressor
+from streamdp.privacy.entropy import FreshWords
 from streamdp.validation.tasks import Squares
 from tests.support.questions import said_about_constant
 
@@ -24,7 +25,8 @@ def test_the_mean_is_found_from_bits_and_from_counts() -> None:
     found = said_about_constant(TASK, y, first, 0, 100.0, keep=1 - 2.0**-53)
     assert TASK.constant(found) == pytest.approx(y.mean(), abs=0.5)
     summed = TASK.start(50.0, 100.0, summed=True)
-    counts = np.bincount(TASK.group(y, summed), minlength=TASK.groups).astype(float)
+    groups = TASK.errors(summed, 100.0).groups(y, summed, FreshWords().draw(len(y)))
+    counts = np.bincount(groups, minlength=TASK.groups).astype(float)
     assert TASK.constant(TASK.counted(summed, counts, len(y), 1.0)) == pytest.approx(y.mean(), abs=0.5)
 
 
