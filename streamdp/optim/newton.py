@@ -49,7 +49,7 @@ _SOON, _OFTEN = 16, 4  # a change is soon within so many N_0 of the one before, 
 _BRIEF = 3  # with so many that are soon, changes do not last: the last blocks have a quarter of that part
 _LATEST = 16  # so many probes are added up before it is worth looking for a change
 _SHARES = 1 / np.arange(1.0, _LATEST + 1)
-_LONGEST = 5.5  # so many batches of a search of columns are enough
+_LONGEST = 3.5  # so many batches of a search of columns are enough
 _AFTER = 0.25  # after a change the first batch has this many N_0
 _PRIOR = 0.5  # the weight of a Hessian from before a change
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
@@ -379,7 +379,7 @@ class Newton(Growing):
         found = total[:p] / reach, distances, math.sqrt(noise / curvature.reach**2 + size) / size
         units = column_units.searched(self.state.units, *found)
         if self.records - self.state.replanned > _LONGEST * max(size, self._search_batch):
-            units[1, units[1] < 0] = column_units.WIDE
+            units = column_units.ended(units)
         point, error = self.state.point.copy(), math.sqrt(noise + size) / size
         if self._huber and len(self.state.search):
             search = BatchSearch(*self._bounds)

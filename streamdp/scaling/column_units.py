@@ -13,8 +13,6 @@ LEAST = 2.0**-5
 """The least half of a range, over half the width of declared bounds."""
 ERROR = 0.08
 """The deviation of the two means of a column that a batch of the search should have."""
-WIDE = 5.0
-"""The slope of a column that is not found."""
 FAR = 2.5
 """In units: columns that are further from their centres, in the root mean square, are placed anew."""
 _CLEAR = 3.0  # a spread is seen if it is so many errors
@@ -32,6 +30,11 @@ def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error:
     found = (distances - np.abs(means) > _CLEAR * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
     placed = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
     return np.where(units[1] > 0, units, placed)
+
+
+def ended(units: np.ndarray) -> np.ndarray:
+    """Return the units (2, p) where the search ends: columns that it did not find have their last range."""
+    return np.where(units[1] > 0, units, [units[0], -_UNITS * units[1]])
 
 
 def moved(units: np.ndarray, moments: np.ndarray, error: float) -> np.ndarray:
