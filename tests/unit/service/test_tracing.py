@@ -1,7 +1,5 @@
 """Spans of the service: what they name, and that nobody's values are in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
