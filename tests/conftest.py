@@ -1,5 +1,7 @@
 """Fixtures: real servers, which start when a test first asks for them and end with the session; the command line."""
 
+from __future__ import annotations
+
 import gc
 import os
 

@@ -32,7 +32,7 @@ from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Logistic
 from streamdp.optim.newton_state import State, bend_of, full, slope_of
 from streamdp.optim.secants import Secants
-from streamdp.optim.shrinkage import shrunk
+from streamdp.optim.shrinkage import pooled, shrunk
 from streamdp.reading import change
 from streamdp.reading.batch_intervals import BATCHES, Spread, StepEstimates, steps_of
 from streamdp.scaling import column_units
@@ -643,9 +643,9 @@ class Newton(Growing):
         if self.curvature.outputs > 1:
             return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
-        hessian, unit = state.hessian(q), self._unit(state, point)
+        (hessian, entry), unit = pooled(state.hessian(q), state.variance), self._unit(state, point)
         if self._secants:
-            hessian, rows = self._secants.improved(hessian, state.variance)
+            hessian, rows = self._secants.improved(hessian, entry)
         values, vectors = np.linalg.eigh(hessian)
         floors = np.full(q, 1e-9 * max(abs(values[-1]), 1e-3 / sigma))
         if self._secants:  # a fault of A shortens steps only
@@ -659,7 +659,7 @@ class Newton(Growing):
             found, gradient = change.means(total, d, self._huber)
             noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
             if not self._secants:  # the noise of A on the way
-                noise = min(noise + state.variance * (float(np.sum((found[:q] - answer) ** 2)) + doubt), _LOUD)
+                noise = min(noise + entry * (float(np.sum((found[:q] - answer) ** 2)) + doubt), _LOUD)
             if not self._huber:
                 values = slopes * _flattened(float(found[q - 1]), float(answer[q - 1]))
             raised = np.maximum(values, np.maximum(floors, math.sqrt(noise) / (_LOST * unit)))

@@ -30,6 +30,30 @@ def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = ()) -
     return found, covariance
 
 
+def pooled(matrix: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
+    """Return a noisy mean of products of columns (q, q), nearer to columns that are alike, and the variance left.
+
+    The noise of `matrix` has this `variance` on the entries of its svec; its last column is that of the intercept. The
+    diagonal goes to its mean, and the products of different columns to 0, each by the share of their squares that is
+    noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less, as of James and Stein 1961).
+    """
+    q, slopes = len(matrix), np.arange(len(matrix) - 1)
+    spreads, others = np.diag(matrix), matrix - np.diag(np.diag(matrix))
+    mean = float(np.mean(spreads[:-1])) if q > 1 else 0.0
+    off = spreads[:-1] - mean
+    kept = _kept(variance * (q - 4), off)
+    share = _kept(variance * (q * (q - 1) / 2 - 2), others)
+    found = share * others + np.diag(spreads)
+    found[slopes, slopes] = mean + kept * off
+    return found, min(1.0, share + 1 / q) * variance
+
+
+def _kept(noise: float, values: np.ndarray) -> float:
+    """The share of `values` that the sum of the squares of their `noise` leaves."""
+    total = float(np.sum(values**2))
+    return max(0.0, 1 - noise / total) if total > 0 and noise > 0 else 1.0
+
+
 def inverse_totals(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the posterior means (k,) of t-hat / (tau^2 + v) and of 1 / (tau^2 + v), for estimates `along` (k,).
 

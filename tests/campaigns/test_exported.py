@@ -1,5 +1,7 @@
 """Other programs read an exported model, in an environment without streamdp: they do not fit the locked versions."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -5,6 +5,8 @@
 the file to begin anew.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import subprocess

@@ -1,5 +1,7 @@
 """The estimators of `streamdp.sklearn` pass scikit-learn's own checks, and promise what their models promise."""
 
+from __future__ import annotations
+
 import warnings
 from typing import Any
 

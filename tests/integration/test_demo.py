@@ -1,5 +1,7 @@
 """The demo, on one month of the real stream."""
 
+from __future__ import annotations
+
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Ctrl-C and SIGTERM at any moment end the command with its exit code, and never with a traceback."""
 
+from __future__ import annotations
+
 import signal
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The README's examples run as they stand, pasted into an empty folder."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """A real Chromium, driven by Playwright."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

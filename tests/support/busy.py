@@ -1,5 +1,7 @@
 """A store or ledger that somebody has open."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 

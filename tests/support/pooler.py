@@ -1,5 +1,7 @@
 """A real PgBouncer in front of a PostgreSQL server, for tests."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import signal

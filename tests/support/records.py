@@ -1,5 +1,7 @@
 """Records for a source in memory."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from tests.support.memory import BAD

@@ -306,18 +306,17 @@ class Pointed:
     def load(self, shard: Shard = WHOLE) -> Any:
         return self._at_points(partial(super().load, shard), "load")
 
-    def commit_parts(self, parts: Mapping[Shard, Part], *given: Any) -> Any:
+    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
         commit = super().commit_parts
 
-        def call() -> Any:
-            written = commit(parts, *given)
+        def call() -> None:
+            commit(parts)
             now = {shard: part.position["index"] for shard, part in parts.items()}
             back = [shard for shard, index in now.items() if index < self.simulation.reached.get(shard, 0)]
             assert not back, f"{back} went back"
             self.simulation.reached |= now
-            return written
 
-        return self._at_points(call, "commit")
+        self._at_points(call, "commit")
 
     def _at_points(self, call: Callable[[], Any], what: str) -> Any:
         scheduler = self.simulation.scheduler

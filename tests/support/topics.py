@@ -1,5 +1,7 @@
 """Topics of a real broker: messages for them, and topics that go and come back."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterable
 from contextlib import closing

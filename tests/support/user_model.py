@@ -1,5 +1,7 @@
 """A small user-level model, its data, and its exact answers."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

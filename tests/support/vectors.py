@@ -5,6 +5,8 @@ bytes, most significant first, of the SHA-256 of the text `streamdp/1/JOB/n/k`. 
 everywhere.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 from dataclasses import replace

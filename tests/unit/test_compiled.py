@@ -1,5 +1,7 @@
 """Compiled modules: their stubs are true, and they keep to the floors of the rooms."""
 
+from __future__ import annotations
+
 import ast
 import inspect
 import re

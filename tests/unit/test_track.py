@@ -1,5 +1,7 @@
 """Each run of the speed benchmark has a line, and a slowdown is said."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 

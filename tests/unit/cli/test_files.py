@@ -1,5 +1,7 @@
 """Files as they are found: half written, packed, in other encodings; what a run learns of them, and what it says."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

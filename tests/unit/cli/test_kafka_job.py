@@ -1,5 +1,7 @@
 """The start of a Kafka worker: it waits for its servers."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

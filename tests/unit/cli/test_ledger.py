@@ -1,5 +1,7 @@
 """Jobs that name one database in their YAML, and the commands of `streamdp ledger`."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

@@ -1,5 +1,7 @@
 """A file that ends within a window: run and status say how many records wait, and the next run reads them again."""
 
+from __future__ import annotations
+
 import io
 import json
 from contextlib import nullcontext

@@ -1,5 +1,7 @@
 """`weights` names baselines, and commands that read a store take the job that names it."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

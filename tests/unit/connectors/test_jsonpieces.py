@@ -1,5 +1,7 @@
 """A large JSON call in pieces means what it means as a whole, and is refused where that is."""
 
+from __future__ import annotations
+
 import json
 import random
 from typing import Any

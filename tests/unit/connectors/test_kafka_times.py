@@ -1,5 +1,7 @@
 """Times stay with their records where a message's key is the subject."""
 
+from __future__ import annotations
+
 import numpy as np
 import polars as pl
 

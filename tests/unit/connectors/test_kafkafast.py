@@ -1,5 +1,7 @@
 """The settings of librdkafka, which users give by the names of kafka-python."""
 
+from __future__ import annotations
+
 import traceback
 
 import kafka

@@ -1,5 +1,7 @@
 """A topic of reports is read from the positions of the store, also if a broker fails while a partition is new."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Files as people have them: encodings, leading lines, comments, other marks in numbers, and other packers."""
 
+from __future__ import annotations
+
 import gzip
 from pathlib import Path
 from typing import Any

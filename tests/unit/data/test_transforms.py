@@ -1,5 +1,7 @@
 """Declared transforms: what each column is of its value, and which declarations contradict themselves."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The shuffle-private estimators: the paper's algorithms, three parties or one process, and absent people."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Times that an outsider sends: they move the present out of no statistic, and nobody is charged for nothing."""
 
+from __future__ import annotations
+
 from collections import Counter
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Nobody is seen by more than the ledger has charged: see `tests.support.who`."""
 
+from __future__ import annotations
+
 import itertools
 from collections import Counter
 from collections.abc import Callable

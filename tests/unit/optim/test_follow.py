@@ -1,5 +1,7 @@
 """LDP learners follow a stream that changes: `streamdp.optim.follow`."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

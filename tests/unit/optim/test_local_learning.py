@@ -1,5 +1,7 @@
 """Scaling while learning: the posterior of a column, the schedule of questions, and units."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Budgets: text, validation, conversions against independent computations, and composition."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

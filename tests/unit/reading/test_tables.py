@@ -1,5 +1,7 @@
 """Tables that agree with each other, and records drawn from them."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Connections: places for all, for one address and for probes; the time of each phase; and a log that stays small."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import logging

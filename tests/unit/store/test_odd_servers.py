@@ -1,5 +1,7 @@
 """PostgreSQL behind a pooler, with odd settings, and unreachable in several ways."""
 
+from __future__ import annotations
+
 import contextlib
 import socket
 import threading

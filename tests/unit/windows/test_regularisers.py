@@ -1,5 +1,7 @@
 """Regularisers of a user for smoothed AC-SA: the proximal map, the bounds, the noise, an audit."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 
