@@ -1,7 +1,5 @@
 """Fixtures: real servers, which start when a test first asks for them and end with the session; the command line."""
 
-from __future__ import annotations
-
 import gc
 import os
 

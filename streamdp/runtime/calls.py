@@ -145,6 +145,18 @@ class LongCalls:
             meanwhile()
             timeout = POLL_TIMEOUT_S
 
+    def within(self, call: Callable[[], T], seconds: float) -> T:
+        """The result of a `call`, waited for at most `seconds`, because this is within another one.
+
+        Raises `StoreUnavailableError` if it has not ended by then. It is then `call`, and goes on.
+        """
+        before, future = self.call, self.submit(call)
+        self._wait([future], seconds)
+        if not future.done():
+            raise StoreUnavailableError(f"the database did not answer within {seconds:g} s")
+        self.call = before
+        return future.result()
+
     def ends(self, future: Future[Any]) -> bool:
         """Wait for the future of a call for `LEAVE_AFTER_S` at most. Return whether it has ended; else it is left."""
         self._wait([future], LEAVE_AFTER_S)

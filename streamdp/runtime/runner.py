@@ -18,30 +18,23 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from streamdp.data.records import WHOLE, Batch, DeadLetter, Position, Shard, Source
+from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError, SourceUnavailableError
-from streamdp.runtime.bad_records import FirstRecords, Unlearned
+from streamdp.runtime.bad_records import FirstRecords
 from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder, Wait
-from streamdp.runtime.defaults import (
-    COMMIT_RECORDS,
-    COMMIT_SECONDS,
-    FIRST_S,
-    NOTE_WAITING_S,
-    POLL_TIMEOUT_S,
-    QUIET_POLL_TIMEOUT_S,
-    check_intervals,
-)
-from streamdp.runtime.learning import check_finite, learn, total
+from streamdp.runtime.commits import Commits
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, QUIET_POLL_TIMEOUT_S
+from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import DeadLetters
-from streamdp.runtime.shard_table import Lane
+from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
-from streamdp.runtime.tracing import note_span, span
-from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.runtime.tracing import note_span
+from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
     from streamdp.estimators.estimator import Estimator
@@ -132,32 +125,42 @@ class Runner:
     ) -> None:
         if estimator.ledger is not store.ledger:
             raise ConfigError("the estimator's ledger must be the store's: build it with ledger=store.ledger")
-        check_intervals(commit_records, commit_seconds)
         self._source = source
         self._estimator = estimator
         self._store = store
-        self._commit_records = commit_records
         self._commit_seconds = commit_seconds
         self._commit_when_idle = commit_when_idle
         self._dead_letters = dead_letters
-        self._publish = tuple(publish)
         self._on_progress = on_progress
         self._resume = resume
-        self._shard, self._within = shard, within
+        self._shard = shard
         self._on_waiting = on_waiting
-        self._on_unfit = on_unfit
         self._clock = clock
         self._sleep = sleep
         self._reminder = Reminder(clock)
         self._tell = Rarely(clock, on_waiting)
         self._make_calls = partial(LongCalls, self._retried, clock, sleep, wait, randomness)
-        self._first_records = FirstRecords(name, max_bad_share)
-        self.unlearned = Unlearned()
-        """The records of this run, until one is learned."""
         self._calls: LongCalls | None = None
         self._stopping = False
-        self._again: tuple[int, float] | None = None  # after a conflict: commit at this total, or at this time
-        self._lane = Lane(shard, estimator, Counts(), source.position, Counts(), source.position, None)
+        self._first: Mapping[str, object] | None = (
+            None  # the state of a new job, for a conflict before its first commit
+        )
+        self._shards = ShardTable(self._build)
+        self._commits = Commits(
+            shards=self._shards,
+            store=store,
+            call=self._call,
+            commit_records=commit_records,
+            commit_seconds=commit_seconds,
+            first_records=FirstRecords(name, max_bad_share),
+            dead_letters=dead_letters,
+            publish=[partial(_show, show) for show in publish],
+            on_unfit=on_unfit,
+            clock=clock,
+            within=within,
+        )
+        self.unlearned = self._commits.unlearned
+        """The records of this run, until one is learned."""
 
     @property
     def stopping(self) -> bool:
@@ -188,19 +191,32 @@ class Runner:
                 calls.stop()
             try:
                 self._start()
-                end = None if max_records is None else total(self._lane.counts) + max_records
+                end = None if max_records is None else self._read + max_records
                 while True:
                     try:
                         self._loop(end)
                         return self._lane.committed
                     except ConflictError:
-                        self._roll_back()
+                        self._commits.conflict()
+                        self._commits.roll_back()
+                        self._seek()
                         self._on_waiting(AGAIN)
             finally:
                 self._calls = None
                 calls.close(self._store.abandon)
-                self._write_letters(self._lane.letters)  # those of an open batch: the next run finds them
-                self._lane.letters = []
+                for lane in self._shards.values():  # the letters of an open batch: the next run finds them
+                    self._commits.write_letters({self._shard: lane.letters})
+                    lane.letters = []
+
+    @property
+    def _lane(self) -> Lane:
+        return self._shards[self._shard]
+
+    def _build(self) -> Estimator:
+        """The estimator, as it was when the job began, or is to load a state."""
+        if self._first is not None:
+            self._estimator.load_state_dict(self._first)
+        return self._estimator
 
     def _call(self, call: Callable[[], T]) -> T:
         assert self._calls is not None, "within a run only"
@@ -222,70 +238,54 @@ class Runner:
         snapshot = self._call(partial(self._store.load, self._shard))
         if snapshot is None and self._estimator.n_seen:
             raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
+        self._first = None
+        self._shards.drop({self._shard})
+        self._shards.claim({self._shard: snapshot})
+        self._shards.to_start.clear()
         if snapshot is not None:
-            self._note_learned(snapshot.counts)
-            self._estimator.load_state_dict(snapshot.state)
+            self._commits.note_learned([snapshot])
             self._resume(self._source, snapshot.position)
-            self._go_on_from(snapshot.counts, snapshot.position)
-            self._resume_letters(snapshot)
-            self._show(snapshot)
+            self._commits.resume_letters({self._shard: snapshot})
+            self._commits.show([snapshot])
         else:
             self._begin_job()
-        self._committed_at = self._noted_at = self._clock()
 
     def _begin_job(self) -> None:
+        lane = self._lane
+        lane.origin = lane.position = self._source.position
         try:
             self._first = self._estimator.state_dict()
         except NotAvailableError:  # the first record will declare the features
             if self._dead_letters is not None:
                 raise
-            return
-        if self._dead_letters is not None or self._estimator.commits_at_every_boundary:
-            self._call(partial(self._write, Part(self._first, self._source.position, Counts())))
-            self._lane.position = self._lane.committed_position = self._source.position
+        else:
+            if self._dead_letters is not None or self._estimator.commits_at_every_boundary:
+                self._commits.write(self._shards.parts(), self._call)
+        lane.committed_position = lane.position
 
-    def _roll_back(self) -> None:
-        """Go back to the last commit, because another process has committed what this one did not know of.
-
-        Commits of others wait until these records are learned again: otherwise a job with larger commits would never
-        commit.
-        """
-        self._again = (total(self._lane.counts), self._clock() + FIRST_S)
-        self._store.rollback()
-        self._call(self._store.come_first)
-        snapshot = self._call(partial(self._store.load, self._shard))
-        self._estimator.load_state_dict(self._first if snapshot is None else snapshot.state)
-        self._resume_letters(snapshot)
-        position = self._lane.committed_position
+    def _seek(self) -> None:
+        """Read from the last commit, or the start of the job."""
+        position, lane = self._shards.to_start.pop(self._shard), self._lane
         assert position is not None
         self._source.seek(position)
-        self._go_on_from(self._lane.committed, position)
-
-    def _go_on_from(self, counts: Counts, position: Position) -> None:
-        self._lane = Lane(self._shard, self._estimator, counts, position, counts, position, None)
-
-    def _resume_letters(self, snapshot: Snapshot | None) -> None:
-        if self._dead_letters is not None:
-            self._dead_letters.resume({self._shard: None if snapshot is None else snapshot.letters})
+        lane.position = lane.committed_position = position
 
     def _loop(self, end: int | None) -> None:
         while not (self._stopping or self._source.finished or (end is not None and self._read >= end)):
             # Polls end at the next commit, so that commits of one stream fall on the same records in every run, and at
             # the next boundary, because what is committed of an estimator that learns in batches ends at the last one.
-            if self._due():
+            if self._commits.due:
                 if self._commit_when_idle:
                     self._call(self._estimator.close_batch)
                 self._commit()
-                self._give_way()
-            if due := self._due():
-                self._note_waiting()
-            room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commit_records - self.waiting)
-            if self._again is not None:
-                room = min(room, max(1, self._again[0] - self._read))
+                self._commits.give_way()
+            if due := self._commits.due:
+                self._commits.note_waiting()
+            room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commits.most - self.waiting)
             if end is not None:
                 room = min(room, end - self._read)
             at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
-            quiet = self._commit_when_idle and not self.waiting and self._again is None
+            quiet = self._commit_when_idle and not (self.waiting or self._commits.again)
             longest_s = QUIET_POLL_TIMEOUT_S if quiet else POLL_TIMEOUT_S
             timeout_s = 0.0 if at_once else min(longest_s, self._commit_seconds if self.waiting else math.inf)
             if (batch := self._poll(min(room, self._estimator.to_boundary or room), timeout_s)) is None:
@@ -314,28 +314,11 @@ class Runner:
             note_span("poll", began, records=len(batch), dead_letters=len(batch.dead))
         return batch
 
-    def _due(self) -> bool:
-        late = self._clock() - self._committed_at >= self._commit_seconds
-        again = self._again is not None and (self._read >= self._again[0] or self._clock() >= self._again[1])
-        return self.waiting >= self._commit_records or ((late or again) and self.waiting > 0)
-
-    def _give_way(self) -> None:
-        """Hold the commits of others back no longer."""
-        if self._again is not None:
-            self._again = None
-            self._call(self._store.give_way)
-
     def _finish(self) -> None:
         self._call(self._estimator.close_batch)
         self._commit()
-        self._give_way()
-        self._note_waiting(last=True)
-
-    def _note_waiting(self, *, last: bool = False) -> None:
-        """Tell the readers of the store, from time to time and at the end, how many records an open batch holds."""
-        if self.waiting and (last or self._clock() - self._noted_at >= NOTE_WAITING_S):
-            self._call(partial(self._store.note_waiting, {self._shard: self.waiting}))
-            self._noted_at = self._clock()
+        self._commits.give_way(last=True)
+        self._commits.note_waiting(last=True)
 
     @property
     def waiting(self) -> int:
@@ -343,7 +326,7 @@ class Runner:
 
         The next run reads them again.
         """
-        return self._lane.pending
+        return self._shards.pending
 
     @property
     def _read(self) -> int:
@@ -352,53 +335,23 @@ class Runner:
     def _learn(self, batch: Batch) -> None:
         batches = self._estimator.to_boundary and self._lane.counts.learned
         if batches and not self._commit_when_idle:  # who waits is answered for all or nothing
-            self._lane.keep_boundary()
-        with span("learn", records=len(batch), dead_letters=len(batch.dead)):
-            self._first_records.note(batch)
-            counts = self._call(partial(self._counted, batch))
-        if self._dead_letters is not None:
-            self._lane.letters += batch.dead
-        if (warning := self.unlearned.note(batch, self._lane.counts, counts)) is not None:
-            self._on_unfit(warning)
-        self._lane.counts = counts
+            self._shards.keep_boundary()
+        self._call(partial(self._commits.learn, self._lane, batch))
         self._report()
-
-    def _counted(self, batch: Batch) -> Counts:
-        with self._lane.charging:
-            return learn(self._estimator, batch, self._lane.counts)
 
     def _commit(self) -> None:
         """Commit and publish what was learned up to the last boundary, if it is uncommitted."""
-        if (part := self._lane.part()) is not None:
-            self._first_records.check()
-            check_finite(part.state)
-            self._write_letters(self._lane.take_letters())
-            snapshot = self._call(partial(self._write, part))
-            self._lane.mark_committed(part)
-            self._note_learned(part.counts)
-            self._source.commit(part.position)
-            self._show(snapshot)
+        if parts := self._shards.parts():
+            self._commits.first_records.check()
+            snapshots = self._commits.write(parts, self._call)
+            self._source.commit(parts[self._shard].position)
+            self._commits.show(snapshots)
             self._report()
-            self._committed_at = self._clock()
-
-    def _note_learned(self, counts: Counts) -> None:
-        if counts.learned:
-            self._first_records.limit = None
-
-    def _show(self, snapshot: Snapshot) -> None:
-        for publish in self._publish:
-            with span("publish", shards=1):
-                publish(snapshot)
-
-    def _write_letters(self, letters: Sequence[DeadLetter]) -> None:
-        if self._dead_letters is not None and letters:
-            self._dead_letters.write(letters, self._shard)
-
-    def _write(self, part: Part) -> Snapshot:
-        letters = None if self._dead_letters is None else self._dead_letters.commit()
-        with span("commit", records=self.waiting):
-            return self._store.commit_parts({self._shard: part._replace(letters=letters)}, self._within)[self._shard]
 
     def _report(self) -> None:
         if self._on_progress is not None:
             self._on_progress(Progress(self._lane.counts, self._lane.committed))
+
+
+def _show(publish: Callable[[Snapshot], None], snapshots: list[Snapshot]) -> None:
+    publish(snapshots[0])

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from streamdp.data.records import DeadLetter, Position, Shard
+from streamdp.errors import NotAvailableError
 from streamdp.runtime.learning import check_finite, total
 from streamdp.store.snapshot import Counts, Part, Snapshot
 
@@ -63,26 +64,13 @@ class Lane:
         """Within it, the ledger charges this shard."""
         return contextlib.nullcontext() if self._ledger is None else self._ledger.charging(self.shard)
 
-    def keep_boundary(self) -> None:
-        """Keep the part and its charges, if the estimator is at a boundary; a commit in the next batch takes them."""
-        if self.estimator.at_boundary:
-            self.end_part(self.estimator.state_dict())
-
-    def end_part(self, state: Mapping[str, object]) -> None:
-        """Keep the part, with the `state` of a boundary, and its charges."""
+    def end_part(self) -> None:
+        """Keep the part at a boundary, without the state, and its charges: a commit in the next batch takes them."""
         if self.position is not None:
             if self._ledger is not None:
                 self._ledger.end_part(self.shard)
-            self.boundary = Part(state, self.position, self.counts)
+            self.boundary = Part({}, self.position, self.counts)
             self.boundary_letters = len(self.letters)
-
-    def part(self) -> Part | None:
-        """The part at the last boundary; None if it is committed already."""
-        if self.uncommitted or self.pending:  # another input may end at the same position
-            self.keep_boundary()
-        if self.boundary is None or self.boundary[1:3] == (self.committed_position, self.committed):
-            return None
-        return self.boundary._replace(waiting=total(self.counts) - total(self.boundary.counts))
 
     @property
     def ended(self) -> Part | None:
@@ -201,7 +189,9 @@ class ShardTable(dict[Shard, Lane]):
                 each.load_state_dict(self[shard].kept)
                 self[shard].kept = {}
             estimator.load_state_dict((first.merged(*others) if others else first).state_dict())
-        self._state, self._changes = estimator.state_dict(), estimator.n_changes
+        with contextlib.suppress(NotAvailableError):  # the first record will declare the features
+            self._state = estimator.state_dict()
+        self._changes = estimator.n_changes
         for lane in self.values():
             lane.estimator = estimator
 
@@ -249,7 +239,7 @@ class ShardTable(dict[Shard, Lane]):
             self._state = self._estimator.state_dict()
             for lane in self.values():
                 if lane.boundary is None or lane.boundary[1:3] != (lane.position, lane.counts):
-                    lane.end_part({})
+                    lane.end_part()
             if self._home is None:
                 self._home = next((shard for shard, lane in self.items() if lane.ended is not None), None)
 

@@ -16,7 +16,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,23 +32,14 @@ from streamdp.errors import (
     StoreUnavailableError,
     check_whole,
 )
-from streamdp.runtime.bad_records import FirstRecords, Unlearned, bad_in_a_row
-from streamdp.runtime.calls import HANGS, Rarely, Reminder, Wait
-from streamdp.runtime.defaults import (
-    COMMIT_RECORDS,
-    COMMIT_SECONDS,
-    FIRST_S,
-    NOTE_WAITING_S,
-    POLL_TIMEOUT_S,
-    WATCH_S,
-    check_intervals,
-)
-from streamdp.runtime.learning import learn
+from streamdp.runtime.bad_records import FirstRecords, bad_in_a_row
+from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder, Wait
+from streamdp.runtime.commits import Caller, Commits
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, WATCH_S
 from streamdp.runtime.protocols import DeadLetters, Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
-from streamdp.runtime.store_thread import StoreThread
-from streamdp.runtime.tracing import note_span, span
+from streamdp.runtime.tracing import note_span
 from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
 
@@ -57,6 +48,8 @@ if TYPE_CHECKING:
 
 POLL_RECORDS = 16_384
 """The most records of one poll."""
+PAUSE_AFTER_S = 1.0
+"""A call that takes longer pauses the source, and polling continues only to stay in the group."""
 LAST_BATCH_S = 2.0
 """How long a rebalance waits for the current batch."""
 LAST_CALL_S = 5.0
@@ -114,32 +107,36 @@ class Worker:
     ) -> None:
         if build().ledger is not store.ledger:
             raise ConfigError("the estimators' ledger must be the store's: build them with ledger=store.ledger")
-        check_intervals(commit_records, commit_seconds)
         self._source = source
         self._store = store
-        self._commit_records = commit_records
         self._commit_seconds = commit_seconds
-        self._dead_letters = dead_letters
         self._observers = tuple(observers)
-        self._publish = tuple(publish)
-        self._on_unfit = on_unfit
         self._clock = clock
         self._sleep = sleep
         self._wait = wait
-        self._randomness = randomness
         self._shards = ShardTable(build)
         if max_bad_in_a_row is not None:
             check_whole("max_bad_in_a_row", max_bad_in_a_row, 0, MOST_RECORDS)
         self._max_bad_in_a_row = max_bad_in_a_row
-        self._first_records = FirstRecords(name, max_bad_share)
-        self.unlearned = Unlearned()
+        self._commits = Commits(
+            shards=self._shards,
+            store=store,
+            call=self._call,
+            commit_records=commit_records,
+            commit_seconds=commit_seconds,
+            first_records=FirstRecords(name, max_bad_share),
+            dead_letters=dead_letters,
+            publish=[partial(self._show, show) for show in publish],
+            on_unfit=on_unfit,
+            clock=clock,
+        )
+        self.unlearned = self._commits.unlearned
         """The records of this run, until one is learned."""
-        self._thread = StoreThread(source, self._stay, self._retried, clock, sleep, wait, randomness)
+        self._thread = LongCalls(self._retried, clock, sleep, wait, randomness)
+        self._paused = False
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
-        self._again: tuple[int, float] | None = None  # after a conflict: commit so many records, or give way at a time
-        self._done = 0
-        self._heard = self._committed_at = self._noted_at = clock()
+        self._heard = clock()
         self._watched_at = float("-inf")
         self._stalls: dict[tuple[str, str], Stall] = {}
         self._tell_source = Rarely(clock, partial(self._tell, "source"))
@@ -174,7 +171,7 @@ class Worker:
                     self._source.close()
                 finally:
                     self._thread.close(self._store.abandon)
-        return self._done
+        return self._commits.done
 
     def _subscribe(self) -> None:
         while not self.stopping:
@@ -214,11 +211,9 @@ class Worker:
             self._follow_group()
             self._report_waiting()
             self._report_stalls()
-            if self._commit_is_due():
+            if self._commits.due:
                 self._commit()
-            if self._again is not None and self._clock() >= self._again[1]:
-                self._again = None
-                self._call(self._store.give_way)
+            self._commits.give_way()
             if polled:
                 self._heard = self._clock()
                 self._learning = self._submit(partial(self._learn_all, polled))
@@ -232,7 +227,7 @@ class Worker:
         self._finish_learning()
 
     def _reaches(self, max_records: int | None, more: int = 0) -> bool:
-        return max_records is not None and self._done + self._shards.pending + more >= max_records
+        return max_records is not None and self._commits.done + self._shards.pending + more >= max_records
 
     def _follow_group(self) -> None:
         """Claim the shards that were assigned, read again what is stale, and start what waits for it."""
@@ -266,12 +261,6 @@ class Worker:
                 observer.on_stall(stall, ended=ended)
             observer.watched(self._shards.committed_positions, list(self._stalls.values()))
 
-    def _commit_is_due(self) -> bool:
-        late = self._clock() - self._committed_at >= self._commit_seconds
-        records = self._commit_records if self._again is None else min(self._commit_records, self._again[0])
-        full = self._shards.pending >= records
-        return full or (late and self._shards.uncommitted) or self._shards.unpinned
-
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[object]]]:
         began = time.time_ns()
         try:
@@ -285,7 +274,10 @@ class Worker:
         return polled
 
     def _stay(self) -> None:
-        """Poll the paused source, which keeps this worker in the group."""
+        """Pause the source while a call takes long, and poll it, which keeps this worker in the group."""
+        if not self._paused:
+            self._source.pause()
+            self._paused = True
         self._heard = self._clock()
         if self._reminder.due():
             self._tell("waiting", HANGS)
@@ -312,16 +304,9 @@ class Worker:
                 raw = raw[size:]
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
-        with span("learn", records=len(batch), dead_letters=len(batch.dead)), lane.charging:
-            self._first_records.note(batch)
-            counts = self._thread.retry(partial(learn, lane.estimator, batch, lane.counts))
-        if self._dead_letters is not None:
-            lane.letters += batch.dead
-        if (warning := self.unlearned.note(batch, lane.counts, counts)) is not None:
-            self._on_unfit(warning)
-        lane.counts, lane.position = counts, batch.position
+        self._thread.retry(partial(self._commits.learn, lane, batch))
         for observer in self._observers:
-            observer.learned(shard, batch, counts)
+            observer.learned(shard, batch, lane.counts)
         lane.bad_in_a_row = bad_in_a_row(shard, batch, lane.bad_in_a_row, self._max_bad_in_a_row)
 
     def _finish_learning(self) -> None:
@@ -344,82 +329,45 @@ class Worker:
         """After the source has failed: wait until the current batch is learned; its failure makes the lanes stale."""
         self._thread.stop()
         learning, self._learning = self._learning, None
-        if learning is not None and not self._thread.ends_well(learning):
-            self._shards.stale = True
+        if learning is not None:
+            ended = self._thread.ends(learning)
+            self._shards.stale |= not (ended and isinstance(learning.exception(), SourceError | None))
 
     def _commit(self, *, last: bool = False) -> bool:
         """Commit every shard that moved, or roll back; returns whether no record has to be read again."""
         if parts := self._shards.parts():
-            self._first_records.check()
-            if not self._write(parts, self._call):
+            self._commits.first_records.check()
+            if (snapshots := self._write(parts, self._call)) is None:
                 if not self.stopping:
                     self._roll_back()
                 return False
             self._source.commit({shard: part.position for shard, part in parts.items() if shard in self._shards})
-            if self._publish:
-                self._show(self._call(lambda: [self._store.load(shard) for shard in parts]))
+            self._commits.show(snapshots)
         if not self._shards.stale:
-            self._note_waiting(last)
+            self._commits.note_waiting(last=last)
         return not self._shards.stale
 
-    def _write(self, parts: dict[Shard, Part], call: Callable[[Callable[[], Any]], Any]) -> bool:
-        """Commit dead letters, then parts and spends; returns whether the store accepted them."""
+    def _write(self, parts: dict[Shard, Part], call: Caller) -> list[Snapshot] | None:
+        """Commit parts, and return what is committed; None if the store has refused them."""
         began = self._clock()
         try:
-            with span("commit", shards=len(parts)):
-                parts = self._write_letters(parts, call)
-                call(partial(self._store.commit_parts, parts))
+            snapshots = self._commits.write(parts, call)
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
-            return False
-        self._again = None
-        self._done += self._shards.mark_committed(parts)
-        if any(part.counts.learned for part in parts.values()):
-            self._first_records.limit = None
-        self._committed_at = self._clock()
+            return None
         for observer in self._observers:
-            observer.committed(parts, self._committed_at - began)
+            observer.committed(parts, self._clock() - began)
         for shard, changes in self._shards.take_changes().items():
             log.warning("%s: the model has noticed that the stream changed", shard)
             for observer in self._observers:
                 observer.changed(shard, changes)
-        return True
+        return snapshots
 
-    def _note_waiting(self, last: bool) -> None:
-        """Tell the readers of the store, from time to time and at the end, how many records open batches hold."""
-        waiting = self._shards.waiting
-        if waiting and (last or self._clock() - self._noted_at >= NOTE_WAITING_S):
-            self._call(partial(self._store.note_waiting, waiting))
-            self._shards.mark_noted(waiting)
-            self._noted_at = self._clock()
-
-    def _write_letters(
-        self, parts: dict[Shard, Part], call: Callable[[Callable[[], object]], object]
-    ) -> dict[Shard, Part]:
-        """Write the dead letters of parts; returns the parts with the place after them."""
-        if self._dead_letters is None:
-            return parts
-        if letters := self._shards.take_letters(parts):
-            call(partial(self._store.check_claims, letters))  # else their owner writes them too
-            for shard, found in letters.items():
-                self._dead_letters.write(found, shard)
-        place = call(self._dead_letters.commit)
-        return {shard: part._replace(letters=place) for shard, part in parts.items()}
-
-    def _resume_letters(self, snapshots: Mapping[Shard, Snapshot | None]) -> None:
-        """Find the dead letters that were written after the last commits."""
-        if self._dead_letters is not None:
-            places = {shard: None if snapshot is None else snapshot.letters for shard, snapshot in snapshots.items()}
-            self._dead_letters.resume(places)
-
-    def _show(self, snapshots: Iterable[Snapshot | None]) -> None:
-        committed = [snapshot for snapshot in snapshots if snapshot is not None]
-        for publish in self._publish if committed else ():
-            try:
-                with span("publish", shards=len(committed)):
-                    publish(committed)
-            except (SourceUnavailableError, StoreUnavailableError) as error:  # the snapshots remain in the store
-                self._tell("publish", error)
+    def _show(self, publish: Callable[[list[Snapshot]], None], snapshots: list[Snapshot]) -> None:
+        try:
+            publish(snapshots)
+        except (SourceUnavailableError, StoreUnavailableError) as error:  # the snapshots remain in the store
+            self._tell("publish", error)
 
     def _refused(self, error: FencedError | LedgerConflictError) -> None:
         """A commit was refused: nothing since the last commit was visible, and it must be rolled back."""
@@ -430,19 +378,13 @@ class Worker:
                 self._shards.fence(error.shard, self._clock() + RECLAIM_AFTER_S)
         else:
             self._tell("conflict", error)
-            self._again = (self._shards.pending, self._clock() + FIRST_S)
+            self._commits.conflict()
         self._shards.stale = True
 
     def _roll_back(self) -> None:
         """Discard what came after the last commit, and read the remaining shards from the store again."""
         self._shards.stale = False
-        self._call(self._store.rollback)
-        if self._again is not None:  # a worker whose commits are larger than those of others would never commit
-            self._call(self._store.come_first)
-        loaded = {shard: self._call(partial(self._store.load, shard)) for shard in self._shards}
-        self._call(partial(self._resume_letters, loaded))
-        self._shards.reload(loaded)
-        self._committed_at = self._clock()
+        self._commits.roll_back()
         for observer in self._observers:
             observer.rolled_back()
 
@@ -450,11 +392,11 @@ class Worker:
         claimed = self._call(partial(self._claim_in_store, shards))
         self._shards.claim(claimed)
         self._tell_assigned()
-        self._show(claimed.values())  # the previous owner may have committed them without publishing them
+        self._commits.show(claimed.values())  # the previous owner may have committed them without publishing them
 
     def _claim_in_store(self, shards: Sequence[Shard]) -> dict[Shard, Snapshot | None]:
         claimed = self._store.claim(shards)
-        self._resume_letters({shard: snapshot for shard, snapshot in claimed.items() if snapshot is not None})
+        self._commits.resume_letters({shard: snapshot for shard, snapshot in claimed.items() if snapshot is not None})
         return claimed
 
     def _start_shards(self) -> None:
@@ -503,7 +445,7 @@ class Worker:
             learned = call.done() and call.exception() is None
         else:
             learned = call is None
-        return learned and not self._shards.stale and self._first_records.problem is None
+        return learned and not self._shards.stale and self._commits.first_records.problem is None
 
     def lost(self, shards: set[Shard]) -> None:
         """See `RebalanceListener.lost`. A call that is under way may learn or commit them: then all are rolled back."""
@@ -528,8 +470,11 @@ class Worker:
 
     def _result(self, call: Future[T]) -> T:
         try:
-            return self._thread.result_in_group(call)
+            return self._thread.result(call, PAUSE_AFTER_S, self._stay)
         finally:
+            if self._paused:
+                self._paused = False
+                self._source.resume()
             if self._thread.call is None:  # else a rebalance left another one
                 self._store.release(self._shards.lost)
 

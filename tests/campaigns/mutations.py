@@ -6,8 +6,6 @@ table, and ends with 1 if a mutation was not noticed, or if the tests fail as th
 built in the copy, which needs Cython, setuptools and a C compiler.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """Other programs read an exported model, in an environment without streamdp: they do not fit the locked versions."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

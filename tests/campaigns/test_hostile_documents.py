@@ -3,8 +3,6 @@
 `python -m tests.campaigns.test_hostile_documents` runs 100,000 random and 10,000 mutated documents.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

@@ -11,8 +11,6 @@ exact.
 writes benchmarks/campaign.md. Each stream that has ended is a line of that file, so that a run may be interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -4,8 +4,6 @@ The expected spends after each batch are replayed in plain Python, without the l
 so that some kills happen while pages are written or split.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Lemmas of the papers that can be checked by numbers, as they are printed; docs/papers.md has their verdicts."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

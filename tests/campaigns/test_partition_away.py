@@ -1,7 +1,5 @@
 """A partition without a leader: the others are learned, the command names it, and its lag is not known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ distributions; and it must lie below the plan's own bound. Seeds are fixed. Marg
 standard errors (s.e.); five of them, or more, so that another seed would pass as well.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

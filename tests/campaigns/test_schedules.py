@@ -5,8 +5,6 @@
 the file to begin anew.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

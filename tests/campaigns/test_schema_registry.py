@@ -1,7 +1,5 @@
 """A real schema registry, Apicurio's with the API of Confluent's. `test_avroschemas.py` has the fast twin."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

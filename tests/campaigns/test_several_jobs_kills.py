@@ -9,8 +9,6 @@ The state that a job commits is its own count of what it has learned of each per
   of its records in both jobs, or the cap; in each period, if the cap renews.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

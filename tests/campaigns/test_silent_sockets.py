@@ -7,8 +7,6 @@ fast as it accepts them. Meanwhile a probe and a caller open a connection for ea
     python -m tests.campaigns.test_silent_sockets --write
 """
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import sys

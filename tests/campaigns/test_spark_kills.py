@@ -8,8 +8,6 @@ that fail after they have learned, and a driver that dies between its commit and
 `STREAMDP_SPARK_SECONDS` ends a part of them, with one more kill of the driver, and the next run goes on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

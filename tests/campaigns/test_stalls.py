@@ -4,8 +4,6 @@
 tests/unit/connectors/test_topicwatch.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import urllib.request

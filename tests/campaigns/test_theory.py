@@ -6,8 +6,6 @@ standard error (s.e.), which is written down, so that another seed would pass as
 that it rejects an estimator that is wrong.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

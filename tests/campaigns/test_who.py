@@ -4,8 +4,6 @@
 goes on where it ended. It skips the blocks that were noted, of any commit: remove the file to begin anew.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

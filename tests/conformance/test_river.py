@@ -1,7 +1,5 @@
 """Every public estimator passes River's checks and works in River's pipelines, with its guarantee."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 import warnings

@@ -1,7 +1,5 @@
 """The estimators of `streamdp.sklearn` pass scikit-learn's own checks, and promise what their models promise."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

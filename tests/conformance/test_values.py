@@ -1,7 +1,5 @@
 """Every documented name and budget works with the defaults of all other parameters, or is refused as documented."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import warnings

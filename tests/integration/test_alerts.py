@@ -1,7 +1,5 @@
 """Alert rules and the Grafana board name only metrics and labels that a real worker and a real service show."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ and dead, and what each subject had spent. Every commit that ever was must show 
 position, and whatever was published or printed must have been committed.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -1,7 +1,5 @@
 """A file or a topic has each letter of a committed record once, also if a run dies between letters and commit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait

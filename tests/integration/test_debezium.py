@@ -1,7 +1,5 @@
 """The recipe for Debezium, as it stands on its page, learns the changes of a table from a broker."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

@@ -1,7 +1,5 @@
 """The demo, on one month of the real stream."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pages of the site: each block of each page runs as it stands. `make docs` builds the site."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

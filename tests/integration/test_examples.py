@@ -1,7 +1,5 @@
 """The jobs and scripts of `examples` that need no server, on few records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM at any moment end the command with its exit code, and never with a traceback."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -714,7 +714,7 @@ def test_a_store_that_fails_while_shards_are_taken_away_is_not_called_a_silent_b
     with Colleague(job, job.source(client=client), commit_seconds=60.0) as first:
         wait_until(lambda: len(job.positions) == 2)  # the commit of where they begin is behind us
 
-        def broken(parts: object) -> None:
+        def broken(*parts: object) -> None:
             raise StoreDamagedError("the database is damaged")
 
         monkeypatch.setattr(first.store, "commit_parts", broken)

@@ -1,7 +1,5 @@
 """The newcomer's first hour on real data, on some rows of two tasks: a small form of `benchmarks.newcomer`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

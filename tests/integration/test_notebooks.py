@@ -1,7 +1,5 @@
 """The notebooks run from top to bottom at a small size, and are stored with their outputs."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

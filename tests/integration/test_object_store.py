@@ -4,8 +4,6 @@ The store is a server of the few calls of S3 that are needed; with STREAMDP_S3, 
 moto's, which is not among the packages of the tests because it needs an older python-dateutil.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading

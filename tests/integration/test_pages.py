@@ -1,7 +1,5 @@
 """The pages in a real Chromium: content, live commits, keyboard, phone, dark mode, and answers that stay there."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """The README's examples run as they stand, pasted into an empty folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

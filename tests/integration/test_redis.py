@@ -1,7 +1,5 @@
 """Redis streams: killed runs learn each entry once, and what is lost or replaced is refused."""
 
-from __future__ import annotations
-
 import json
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """Several services of one job on PostgreSQL: each learns a shard, all show the average, and every call counts once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A job whose reports come by a Kafka topic as well as by calls."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

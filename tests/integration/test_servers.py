@@ -1,7 +1,5 @@
 """The servers that the other tests rely on: they answer, they refuse, and they keep what they promised to keep."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

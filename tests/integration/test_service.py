@@ -1,7 +1,5 @@
 """`streamdp serve` as a process: SIGTERM, kill -9 and retries. Every acknowledged record counts exactly once."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import uuid

@@ -3,8 +3,6 @@
 In most cases the cap renews, by the times of the records. What is learned is counted from the input alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Workers that share a store: only owners commit, all or nothing, and no subject's cap is granted twice."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """`streamdp shuffle` as its three parties run it, over a real broker: what is learned, kills, and what topics hold."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """Published commits in a real table, a real topic and at a real web server, after kills and while these are down."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """The site that `make docs` builds, in a real Chromium: nothing is cut, and nothing comes from elsewhere."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Learning on a real Spark: the model of one process, each record once, no cap exceeded, nothing in the clear."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

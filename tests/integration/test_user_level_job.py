@@ -1,7 +1,5 @@
 """User-level learning as a job: commits where no user is open, a crash that reads open users again, the commands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

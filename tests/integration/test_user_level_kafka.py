@@ -1,7 +1,5 @@
 """User-level learning from a real topic: a worker that is killed loses and doubles nothing, and caps hold."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Windowed learning as a job: commits between windows, a crash that reads the open window again, workers, commands."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ what no question and no step shows alone, such as noise that comes twice. A lowe
 most 1e-6, and the seeds are fixed.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

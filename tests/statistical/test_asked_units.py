@@ -1,7 +1,5 @@
 """The question about a target or a column that a user answers: its probabilities, and an attack on all records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Each bound is wrong with probability at most 1e-6 (Clopper-Pearson), and the see
 detect a halved scale always; those of the campaign, one that is 10 % too small if the required share is at least 0.9.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 

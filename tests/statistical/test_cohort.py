@@ -4,8 +4,6 @@ The seeds are fixed. Over seeds, false alarms have a probability of 1e-6 for eac
 that of 6 deviations, 2e-9.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ The attacker chooses theta, the units and the question at the edges of `accepted
 differ most, and sees one report. Right code fails a test with a probability of at most 1e-9 for each corner.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

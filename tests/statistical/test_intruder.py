@@ -5,8 +5,6 @@ and knows every record but one. Each lower bound is wrong with probability at mo
 are fixed; a campaign draws from the operating system.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import operator

@@ -4,8 +4,6 @@ Its words come from WebCrypto and have no seed, so a right device fails each tes
 (`FALSE_ALARM`) for tests of fit, and 1e-9 for the audits.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

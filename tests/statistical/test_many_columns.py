@@ -1,7 +1,5 @@
 """Models of many columns are not worse than a constant: a fast version of `benchmarks.learning`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

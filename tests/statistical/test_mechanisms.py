@@ -4,8 +4,6 @@ A right mechanism fails one of the tests of fit with probability at most 1e-6 (`
 of the means or variances at most 1e-9 (6 sigma).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an adversary learns from batches of gradients and curvature: the noise, audits, and what memory holds."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -5,8 +5,6 @@ at a time; records with a rejected draw or a rare word are left out, because the
 The words are of fixed seeds, so luck raises no false alarm.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

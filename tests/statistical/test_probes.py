@@ -1,7 +1,5 @@
 """The noise of probes and of their batch, and what an intruder gains from both together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Seeds are fixed. In the benchmarks all of 12 draws are better than the constant, by several times what is asked here.
 """
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

@@ -1,7 +1,5 @@
 """Randomised response, and the bits that learners ask for: the right probability, and attacks on neighbours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Statistics keep their budget: attacks on two neighbouring streams, and the same attacks on half the noise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

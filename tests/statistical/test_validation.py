@@ -4,8 +4,6 @@ The streams differ in one record, for which gradient and answer are as far apart
 with a probability of at most 1e-6 (Clopper-Pearson); seeds are fixed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

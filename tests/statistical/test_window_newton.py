@@ -1,7 +1,5 @@
 """Newton's steps over the users of a window: the noise of all rounds, the reach of one user, and an attack on a run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

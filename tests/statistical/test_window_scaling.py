@@ -1,7 +1,5 @@
 """Private scales of windows: the reach of one user, the noise, an attack on all rounds, and what a window spends."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@ the runs and tested on the others, so the Clopper-Pearson limits hold as for a t
 A bound above the truth is a false alarm. Its probability is at most `FALSE_ALARM`; no test may allow more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

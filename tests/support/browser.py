@@ -1,7 +1,5 @@
 """A real Chromium, driven by Playwright."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A store or ledger that somebody has open."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """A clock for tests: time passes only while somebody sleeps."""
 
-from __future__ import annotations
-
 import threading
 
 

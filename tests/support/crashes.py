@@ -1,7 +1,5 @@
 """The end of a process at each step of a commit of state and spends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

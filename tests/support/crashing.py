@@ -1,7 +1,5 @@
 """A source whose process ends at a position."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from streamdp.data.records import Batch

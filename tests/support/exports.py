@@ -1,7 +1,5 @@
 """Models to export, and records at the edges of their schemas."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -3,8 +3,6 @@
 Run with PYTHONMALLOC=debug, which finds a write beyond the scratch memory of a sampler.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 

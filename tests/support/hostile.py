@@ -1,7 +1,5 @@
 """Hostile randomizer documents, and what both devices make of them with the same random words."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

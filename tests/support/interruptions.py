@@ -1,7 +1,5 @@
 """Exceptions at a chosen line of streamdp, as Ctrl-C or a full memory would raise them."""
 
-from __future__ import annotations
-
 import linecache
 import os
 import sys

@@ -7,8 +7,6 @@ batch; `best_weights` combines several into the likelihood ratio, and `learned_s
 runs of known streams.
 """
 
-from __future__ import annotations
-
 import gc
 import io
 import random

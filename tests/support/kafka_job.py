@@ -1,7 +1,5 @@
 """A job that reads a topic of flights, its data, and what its store has counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ledgers whose spends are kept in a file, or in a temporary database."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

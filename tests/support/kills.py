@@ -1,7 +1,5 @@
 """Forks of the test's process that work until they are killed: a new process would load the library for longer."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

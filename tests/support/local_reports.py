@@ -1,7 +1,5 @@
 """Small jobs whose people send reports, and one round between a device and the desk."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

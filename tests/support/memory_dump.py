@@ -5,8 +5,6 @@ at each stage until its parent has read its memory. Linux only: /proc/<pid>/mem 
 parent. The control makes the same records in the same way and learns none: what remains then comes from the caller.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import subprocess

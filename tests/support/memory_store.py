@@ -52,7 +52,7 @@ class MemoryStore:
             self._claims[shard] = (epoch, seq)  # greater than ours after a commit whose answer was lost
         return self._snapshot(shard)
 
-    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+    def commit_parts(self, parts: Mapping[Shard, Part], within: None = None) -> dict[Shard, Snapshot | None]:
         """See `Store.commit_parts`."""
         for shard, part in parts.items():
             epoch, seq, last = self.rows[shard]
@@ -63,6 +63,7 @@ class MemoryStore:
         for shard, part in parts.items():
             epoch, seq = self._claims[shard]
             self.rows[shard], self._claims[shard] = (epoch, seq + 1, part), (epoch, seq + 1)
+        return {shard: self._snapshot(shard) for shard in parts}
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
         """See `Store.note_waiting`."""

@@ -1,7 +1,5 @@
 """What a Newton walk has in memory, by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Node.js, which runs the JavaScript device in tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -4,8 +4,6 @@ Only the source of the words is replaced. Estimators take the same way as with t
 that they are private. A test of the words themselves has the marker `real_noise` and gets the operating system's.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

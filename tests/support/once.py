@@ -1,7 +1,5 @@
 """Workers that are killed at random moments: each person is charged once, learned once, and nobody is refused."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
 from pathlib import Path

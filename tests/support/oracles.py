@@ -1,7 +1,5 @@
 """Reports of records in known cells."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp.aggregation.block_loops import Places

@@ -4,8 +4,6 @@
 another. So what needs a server stands at the head of one part, and is taken by others only at the end.
 """
 
-from __future__ import annotations
-
 import pytest
 
 _SERVERS = ({"spark"}, {"broker", "broker_behind_proxy"}, {"postgres", "server_database", "browser"})

@@ -1,7 +1,5 @@
 """Outputs and pictures of pages: `python -m tests.support.outputs` runs the blocks, and writes what they print."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

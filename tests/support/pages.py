@@ -1,7 +1,5 @@
 """Jobs for the pages, and screenshots of them: `python -m tests.support.pages` writes docs/images."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

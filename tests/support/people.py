@@ -1,7 +1,5 @@
 """A CSV stream in which people have many records each, and the options that declare it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 FLAGS = ["--target", "late", "--classes", "no,yes", "--feature", "delay=-1:1"]

@@ -1,7 +1,5 @@
 """A method of windows without noise, whose results a test can compute."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

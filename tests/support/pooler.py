@@ -1,7 +1,5 @@
 """A real PgBouncer in front of a PostgreSQL server, for tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The proximal operator of a non-smooth loss: the reference for gradients of its Moreau envelope."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp.optim.losses import Hinge, Loss, Quantile

@@ -1,7 +1,5 @@
 """Records that are asked about the constant of private validation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp.privacy.entropy import SeededEntropy, draw

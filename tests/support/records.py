@@ -1,7 +1,5 @@
 """Records for a source in memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.memory import BAD

@@ -1,7 +1,5 @@
 """A schema registry on loopback: two calls of the HTTP API of Confluent's, with its codes."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

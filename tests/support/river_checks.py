@@ -1,7 +1,5 @@
 """River's checks of a model, and that neither the model nor River leaves any of them out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A short schedule of a group of workers, over a store that only remembers."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
 from typing import Any

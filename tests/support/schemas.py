@@ -1,7 +1,5 @@
 """Databases of their own for tests that share a server."""
 
-from __future__ import annotations
-
 
 def in_schema(url: str, name: str) -> str:
     """The URL of a schema of a database: jobs in other schemas have nothing to do with those in it."""

@@ -1,7 +1,5 @@
 """Shards in memory for tests of workers: streams of subjects, polls of random sizes, events by number of poll."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """A small model for the three parties of the shuffle protocol, its first announcement, and what was forwarded."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any

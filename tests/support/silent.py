@@ -1,7 +1,5 @@
 """A service with a limit of open files, beside connections that send nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import socket

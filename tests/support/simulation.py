@@ -306,17 +306,18 @@ class Pointed:
     def load(self, shard: Shard = WHOLE) -> Any:
         return self._at_points(partial(super().load, shard), "load")
 
-    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+    def commit_parts(self, parts: Mapping[Shard, Part], *given: Any) -> Any:
         commit = super().commit_parts
 
-        def call() -> None:
-            commit(parts)
+        def call() -> Any:
+            written = commit(parts, *given)
             now = {shard: part.position["index"] for shard, part in parts.items()}
             back = [shard for shard, index in now.items() if index < self.simulation.reached.get(shard, 0)]
             assert not back, f"{back} went back"
             self.simulation.reached |= now
+            return written
 
-        self._at_points(call, "commit")
+        return self._at_points(call, "commit")
 
     def _at_points(self, call: Callable[[], Any], what: str) -> Any:
         scheduler = self.simulation.scheduler

@@ -1,7 +1,5 @@
 """Sizes of tests: the suite has some cases of a matter, and the campaign has all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A window, its users and single runs for the tests of smoothed AC-SA."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A Spark session for tests, a job for it, and a task that fails."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Files for tests of Spark."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from pathlib import Path

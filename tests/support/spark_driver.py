@@ -4,8 +4,6 @@ Arguments: the folder of the job, whose CSV files are in `data`, the master, and
 all files are learned.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

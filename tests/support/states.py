@@ -1,7 +1,5 @@
 """States of two stores that learned the same, and what estimators hold in memory: each internal by one name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

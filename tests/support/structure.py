@@ -1,7 +1,5 @@
 """The figures of the library's structure, by `make structure`: sizes, depth and private access."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The same work in several threads at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Topics of a real broker: messages for them, and topics that go and come back."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A small user-level model, its data, and its exact answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

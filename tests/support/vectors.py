@@ -5,8 +5,6 @@ bytes, most significant first, of the SHA-256 of the text `streamdp/1/JOB/n/k`. 
 everywhere.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from dataclasses import replace

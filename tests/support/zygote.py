@@ -6,8 +6,6 @@ child of the test's process, which Linux offers (`PR_SET_CHILD_SUBREAPER`). pola
 because it starts threads, and a fork has none of them. Tests of the start itself use `sys.executable`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """Records and tokens go to the address that was given: no variable of the environment decides where."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

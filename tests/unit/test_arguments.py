@@ -1,7 +1,5 @@
 """Arguments of a wrong type or out of range are `ConfigError`s that name them, before anything is done."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

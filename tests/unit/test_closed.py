@@ -1,7 +1,5 @@
 """What a program adds to the library is known to compiled code and claims no more than that gives, or is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

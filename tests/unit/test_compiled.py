@@ -1,7 +1,5 @@
 """Compiled modules: their stubs are true, and they keep to the floors of the rooms."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

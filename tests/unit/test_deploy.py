@@ -1,7 +1,5 @@
 """The files of deploy/: what the image and the units name exists, and the units can write where a job's store lies."""
 
-from __future__ import annotations
-
 import configparser
 import io
 import json

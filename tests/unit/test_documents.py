@@ -3,8 +3,6 @@
 What a docstring must have is checked by ruff (D, with D417 for parameters), and the site by Sphinx (`make docs`).
 """
 
-from __future__ import annotations
-
 import builtins
 import keyword
 import re

@@ -1,7 +1,5 @@
 """An error that may have been raised in the middle of another one shows nothing of it."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

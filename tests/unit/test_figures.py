@@ -1,7 +1,5 @@
 """`make figures` goes on where it ended, and every study and notebook is a step of it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`import streamdp` is quick because it loads nothing heavy: checked by name, as clocks depend on the machine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

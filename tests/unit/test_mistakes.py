@@ -3,8 +3,6 @@
 `tests/unit/cli/test_wrong_inputs.py` has those at the command line.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

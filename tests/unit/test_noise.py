@@ -1,7 +1,5 @@
 """The noise of tests follows from their names, in this process and in those of commands; false alarms are rare."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

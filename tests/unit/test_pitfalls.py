@@ -1,7 +1,5 @@
 """The examples of docs/pitfalls.md run as they stand."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports about projects nearby, tried here: docs/reference/public_reports.md has the list and the outcomes."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

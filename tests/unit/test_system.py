@@ -1,7 +1,5 @@
 """What depends on the operating system; and what works, and what is refused, on one without locks, owners and forks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

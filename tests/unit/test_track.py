@@ -1,7 +1,5 @@
 """Each run of the speed benchmark has a line, and a slowdown is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A type checker sees wrong names: of losses, mechanisms, trust, methods and of `streamdp` itself."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Losses are computed from the laws, not sampled: nothing here can fail by chance.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

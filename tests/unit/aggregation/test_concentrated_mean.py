@@ -1,7 +1,5 @@
 """Private means of vectors that lie close together: the test, its tails, the noise, the budget, audits of users."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

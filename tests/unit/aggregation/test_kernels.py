@@ -1,7 +1,5 @@
 """The loop that learns from shuffled counts is the randomizer's own, word by word, without an array of gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

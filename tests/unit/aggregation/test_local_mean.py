@@ -1,7 +1,5 @@
 """The locally private mean of vectors that lie close together: exact privacy, audits, and accuracy against theory."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Counts of near vectors are those of the plain double loop, bit by bit, and come within seconds."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Neighbouring data sets searched for: what is claimed of scores, distances and means is never passed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ A right implementation fails one of the tests of fit with probability at most 1e
 one of the means or variances at most 1e-8 (6 sigma). `test_binomial_sum` checks the privacy.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

@@ -1,7 +1,5 @@
 """`streamdp check`: the counts are right, nothing is written, and no value is shown. `run` refuses hopeless data."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

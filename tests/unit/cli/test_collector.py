@@ -1,7 +1,5 @@
 """Only a command may change the settings of its process: the garbage collector, and the threads of matrices."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import os

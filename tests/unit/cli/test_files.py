@@ -1,7 +1,5 @@
 """Files as they are found: half written, packed, in other encodings; what a run learns of them, and what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The help of every command has an example, `-h` works everywhere, and a shell can complete commands."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`streamdp init`: the draft of a job holds what the data settle, and `check` names each place to fill in."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The start of a Kafka worker: it waits for its servers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A larger budget goes on with every kind of job where `--accept-budget` is given, and the statement says both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

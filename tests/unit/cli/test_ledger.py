@@ -1,7 +1,5 @@
 """Jobs that name one database in their YAML, and the commands of `streamdp ledger`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

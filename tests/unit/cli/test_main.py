@@ -1,7 +1,5 @@
 """The `streamdp` command as a user types it: what it prints, its exit codes, and that no error shows a value."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A wrong schema costs no budget, and its correction goes on in the same store, which keeps what people have spent."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbers in a file are read in the notation that the source declares, by every command and in every kind of column."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A file that ends within a window: run and status say how many records wait, and the next run reads them again."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """A job whose cap renews, from its file to its statement."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

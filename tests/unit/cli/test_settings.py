@@ -1,7 +1,5 @@
 """The options of `streamdp run`, `--set` above all: what job they make, and how mistakes are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A job with statistics: run, kill, stats, publish, serve, and what such a job does not have."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

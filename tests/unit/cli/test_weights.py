@@ -1,7 +1,5 @@
 """`weights` names baselines, and commands that read a store take the job that names it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Wrong inputs: each gets one sentence that says what is wrong, no traceback and no value of a record."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import os

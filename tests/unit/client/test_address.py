@@ -1,7 +1,5 @@
 """Clients refuse what is no address of a service, and show no token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A device: one report for each record, whatever fails; and values that do not leave it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The job file's page of the reference: each example is a job, and each key of a job has an example."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """job.yaml: what is accepted, what is refused and how, and what the fingerprint covers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`--accept-budget`: when somebody is promised less than before, in one step or in several, and never otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A package of somebody else adds a source, a sink and an export, each by one entry point and nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs that Spark learns: what is refused, and that paths and secrets are treated as in other jobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who may see raw records chooses the estimator, its delta and its window."""
 
-from __future__ import annotations
-
 from inspect import signature
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs whose estimators protect users: their settings, and the subject that they need."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The key `validation` of a job: what it accepts, and what it spends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

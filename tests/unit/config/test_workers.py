@@ -1,7 +1,5 @@
 """What is said of the workers of a topic, each of which learns a model of its own records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from streamdp.config.checking import apart, few_workers

@@ -1,7 +1,5 @@
 """Avro values: they mean what the same JSON objects mean, and no bytes whatever do more than go to the dead letters."""
 
-from __future__ import annotations
-
 import gc
 import io
 import json

@@ -1,7 +1,5 @@
 """Framed Avro values are read by the schema that their id names, and resolved to that of the job."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket

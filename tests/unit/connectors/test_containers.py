@@ -1,7 +1,5 @@
 """Records in Parquet, Arrow, gzip, Zstandard, nested JSON and folders are the records of the same CSV file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,7 +1,5 @@
 """A job's source, `predict` and `produce` take one CSV file apart in the same way, however odd it is."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

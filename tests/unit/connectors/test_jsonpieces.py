@@ -1,7 +1,5 @@
 """A large JSON call in pieces means what it means as a whole, and is refused where that is."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

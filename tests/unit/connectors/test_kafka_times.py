@@ -1,7 +1,5 @@
 """Times stay with their records where a message's key is the subject."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

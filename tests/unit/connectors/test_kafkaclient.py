@@ -1,7 +1,5 @@
 """The errors of Kafka's client: which are worth a retry."""
 
-from __future__ import annotations
-
 import socket
 
 import kafka.errors

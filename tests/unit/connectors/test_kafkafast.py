@@ -1,7 +1,5 @@
 """The settings of librdkafka, which users give by the names of kafka-python."""
 
-from __future__ import annotations
-
 import traceback
 
 import kafka

@@ -1,7 +1,5 @@
 """A topic of reports is read from the positions of the store, also if a broker fails while a partition is new."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

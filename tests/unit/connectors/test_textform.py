@@ -1,7 +1,5 @@
 """Files as people have them: encodings, leading lines, comments, other marks in numbers, and other packers."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

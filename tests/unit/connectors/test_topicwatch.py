@@ -1,7 +1,5 @@
 """Why a partition is not read, and how far it may be read: decided from what brokers answer, on a clock of the test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The example streams are as their docstrings say; simulated data have fixed seeds and stay within six sigma."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Declared rules for gaps, other values and dates: what a record becomes, and that its row keeps its bounds."""
 
-from __future__ import annotations
-
 import base64
 from datetime import datetime
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """One person has one key, whatever source and spelling it comes by; floats are refused, and never counted apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Who is one person: text in NFC, whole numbers as their decimal text, and nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import unicodedata

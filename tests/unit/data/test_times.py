@@ -1,7 +1,5 @@
 """The times of records: read by their declared unit, never guessed, and compared with the present."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

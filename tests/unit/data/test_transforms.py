@@ -1,7 +1,5 @@
 """Declared transforms: what each column is of its value, and which declarations contradict themselves."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

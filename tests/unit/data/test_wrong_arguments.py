@@ -1,7 +1,5 @@
 """Schemas, sources, ledgers and stores name what is wrong in what they are given, by typed errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

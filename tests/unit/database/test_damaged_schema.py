@@ -1,7 +1,5 @@
 """A damaged bit of SQLite's schema is an error of the store, or changes nothing that is read."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """A signal while SQLAlchemy closes a connection ends the program, and is not reported as a fault of the connection."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

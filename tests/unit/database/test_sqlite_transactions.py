@@ -1,7 +1,5 @@
 """Transactions of an SQLite file that several processes write to."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

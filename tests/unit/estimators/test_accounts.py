@@ -1,7 +1,5 @@
 """Accounts over all private estimators of a model, the check of its other parts, and the warning of shared records."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator

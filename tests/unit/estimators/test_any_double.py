@@ -3,8 +3,6 @@
 Values are drawn over the whole range of doubles: any exponent, subnormal numbers, both signs, zero and the largest.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """User-level models that learn the units of target and columns from some users: devices, states, merging, statement."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Statistics beside a model: one record, one budget."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

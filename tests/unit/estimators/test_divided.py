@@ -1,7 +1,5 @@
 """Batches whose records are in several processes: the numbers of one process, and its noise."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """`streamdp.Regressor` and `streamdp.Classifier`: the estimator of a trust."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import numpy as np

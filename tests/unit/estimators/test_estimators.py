@@ -1,7 +1,5 @@
 """Estimators and clients under interruptions, threads, forged inputs and extreme budgets; their documentation."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import itertools

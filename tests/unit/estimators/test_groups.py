@@ -1,7 +1,5 @@
 """Groups with effects of their own (`per`), in every way in, and pooled with what all share."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Each test runs a call once for each of its lines, raises there, goes on as a use
 and window that the estimator made.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 What holds for all methods, and not for Newton's alone, is tested here for the others, too (`PLANNED`).
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

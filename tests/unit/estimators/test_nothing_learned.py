@@ -1,7 +1,5 @@
 """Nothing learned is nothing predicted: an open batch or window counts as taken, and not as learned."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One act has one coding: what learns, predicts or makes reports takes and gives raw numbers and declared labels."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

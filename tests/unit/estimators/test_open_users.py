@@ -1,7 +1,5 @@
 """The records of users: when they report, what the ledger counts, and that raw records stay in memory."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

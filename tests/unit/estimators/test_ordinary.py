@@ -1,7 +1,5 @@
 """Tables as people have them, at the defaults: long tails, rare flags, rare classes (`benchmarks.ordinary`)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

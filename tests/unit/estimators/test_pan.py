@@ -1,7 +1,5 @@
 """Pan-private estimators: Algorithm 6 written out, the noise, boundaries, what leaves memory, budgets, and audits."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

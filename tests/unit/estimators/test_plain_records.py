@@ -1,7 +1,5 @@
 """Plain records take one compiled call: it does what the long way does, and never learns what was not counted."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable

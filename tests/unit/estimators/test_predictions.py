@@ -1,7 +1,5 @@
 """Predictions are those of the weights that are shown, after everything that changes them."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers whose bounds are not declared: windows find a range, and other learners refuse them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

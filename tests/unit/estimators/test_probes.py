@@ -1,7 +1,5 @@
 """Probes of pan-private batches: a change is noticed within a batch, and nothing of an open probe is kept."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

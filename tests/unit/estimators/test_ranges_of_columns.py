@@ -1,7 +1,5 @@
 """Columns are cut to four released deviations, alike in learning and in predictions: in windows, and for classes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A public schema as `features`: raw records with numbers and categories, original units, declared scaling."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from datetime import date

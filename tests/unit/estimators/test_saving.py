@@ -1,7 +1,5 @@
 """`save` and `load`: bit for bit, at boundaries only, and no file but our own is read."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

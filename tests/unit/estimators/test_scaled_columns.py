@@ -1,7 +1,5 @@
 """Pan-private and shuffle learners whose columns get private units: predictions, records, devices, parts and states."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The search for columns and the target: its records spend the budget once, and an interruption loses no count."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

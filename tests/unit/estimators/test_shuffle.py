@@ -1,7 +1,5 @@
 """The shuffle-private estimators: the paper's algorithms, three parties or one process, and absent people."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a record spends is asked of the ledger and counted before it is learned, by every way in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Statistics: what they estimate, their limits, their states and their refusals."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import Counter

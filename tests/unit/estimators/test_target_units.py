@@ -1,7 +1,5 @@
 """Targets with declared bounds: what they change, and states from before them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Times that an outsider sends: they move the present out of no statistic, and nobody is charged for nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

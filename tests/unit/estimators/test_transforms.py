@@ -1,7 +1,5 @@
 """Declared transforms in `features`: every way in gives the same model, in readable names and original units."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Uses that no error can stop have one warning, once, where they happen; uses that are right have none."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import warnings

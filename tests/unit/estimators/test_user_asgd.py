@@ -1,7 +1,5 @@
 """User-level averaged SGD: what it is, what it protects, what it learns, and stores of the planned steps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """User-level local learning: the steps, users with devices, privacy, and refusals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

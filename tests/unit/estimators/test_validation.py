@@ -1,7 +1,5 @@
 """Records that answer about the model's error: who answers, what they spend, what is kept, and what is told."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """A value of a record is in no error: not in its text, nor in what it was caused by or raised in the middle of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """A record means the same in every way in: single, as a frame of pandas or polars, or as a table of Arrow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who is in which released sum, and whether a stream goes on: for batches, windows and statistics under a cap."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections import Counter

@@ -1,7 +1,5 @@
 """Nobody is seen by more than the ledger has charged: see `tests.support.who`."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable

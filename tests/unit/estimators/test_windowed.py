@@ -1,7 +1,5 @@
 """Windows of users: their users, when they end, what remains of them, and what a method gets."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """The methods of the windowed estimators: a model that learns, the commands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

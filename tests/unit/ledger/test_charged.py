@@ -1,7 +1,5 @@
 """A statement names the caps under which records were charged, and never less than a person was charged."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path

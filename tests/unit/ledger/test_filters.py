@@ -1,7 +1,5 @@
 """Caps hold against an adversary that chooses each spend by the last outcome; a known mix of kinds would not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """An interruption in the first use of a ledger leaves a whole ledger, or none."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Single records of subjects that compiled code admits: the same spends, refusals and models as of rows."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

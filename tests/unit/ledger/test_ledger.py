@@ -1,7 +1,5 @@
 """The ledger admits exactly what a plain-Python model of the caps admits, keeps no names, and loses no spend."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib

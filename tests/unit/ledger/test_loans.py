@@ -1,7 +1,5 @@
 """Lent spends: another process decides as the ledger would, and nothing comes back that the ledger would not admit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The compiled loops of the ledger do what plain Python says: check words, the table of rows, and pages of spends."""
 
-from __future__ import annotations
-
 import math
 import struct
 

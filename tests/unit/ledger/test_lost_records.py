@@ -4,8 +4,6 @@ The expected number is counted from the input alone. All records spend one. So a
 the total, in whatever order the jobs come and whatever they learn again.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Caps that renew: each period, each span of a period's length and all time, recomputed from the input alone."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import warnings

@@ -1,7 +1,5 @@
 """AC-SA: the steps are the paper's, the plan has the least bound, and the bound holds if the optimum is known."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Averaged SGD on reports with one noise: its steps, its batches and its state."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The softmax loss of columns with known moments: its gradient, answers without noise, and what noise leaves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

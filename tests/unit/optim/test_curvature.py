@@ -1,7 +1,5 @@
 """Gradient and curvature as one vector: the formula, its bounds by search, and the kernels' care with memory."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How far out residuals of the squared loss are cut: by released numbers, and the mean is learned."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LDP learners follow a stream that changes: `streamdp.optim.follow`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Scaling while learning: the posterior of a column, the schedule of questions, and units."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

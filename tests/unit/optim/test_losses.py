@@ -4,8 +4,6 @@ The constants are attacked by a random search over records and theta at scales f
 the best places found. The attack must come near what is claimed (`EXACT`), so a claim is neither wrong nor loose.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Newton's method without an estimator: batches, steps, averages, and what its state may be."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A plan of more records than any stream has is refused: its number would be no number of a document."""
 
-from __future__ import annotations
-
 import pytest
 
 from streamdp.errors import ConfigError

@@ -1,7 +1,5 @@
 """A Hessian that gradients of several rounds improve, and what windows gain by it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp import WindowedRegressor

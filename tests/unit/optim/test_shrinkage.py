@@ -1,7 +1,5 @@
 """Shrinkage by a known noise: its limits, its covariance, and its risk."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exact convolution smoothing: checked by Monte Carlo and quadrature, and each of its constants by search."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiled samplers read and write no memory but their own, wherever the words run out."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

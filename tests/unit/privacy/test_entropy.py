@@ -1,7 +1,5 @@
 """Random words are never saved, copied or shared, and the low bits of an answer reveal nothing."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle

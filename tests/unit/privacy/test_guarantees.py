@@ -1,7 +1,5 @@
 """Budgets: text, validation, conversions against independent computations, and composition."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Who is in a release, what its records owe, and when it ends."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections import Counter

@@ -1,7 +1,5 @@
 """Amplification by shuffling: published figures, exact divergences, and attacks on shuffled randomizers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Sampled steps: the dominating pair, its composition and calibration against independent ones, and the sampler."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ Coverage is that of simulated draws at a fixed seed; the tests fail for a true c
 1e-6 (binomial, all parameters of a draw counted as one).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

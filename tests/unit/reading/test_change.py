@@ -1,7 +1,5 @@
 """A stream that changes: the blocks of batches, the test on them, and learners that follow."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Doubts about statistics that are at a declared bound."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

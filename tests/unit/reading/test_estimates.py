@@ -1,7 +1,5 @@
 """No interval excludes the number that it is shown with."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

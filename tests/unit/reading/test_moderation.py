@@ -1,7 +1,5 @@
 """Probabilities know the noise of theta: its variance, what it pays, and that records and arrays agree."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables that agree with each other, and records drawn from them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

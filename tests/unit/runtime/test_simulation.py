@@ -14,7 +14,7 @@ from streamdp import LDPASGDRegressor
 from streamdp.data.records import Shard
 from streamdp.ledger.charges import Charges
 from streamdp.runtime.worker import Worker
-from streamdp.store.snapshot import Part
+from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
 from streamdp.store.tables import OF_SHARD, named
 from tests.support.memory_store import MemoryStore
@@ -76,14 +76,15 @@ def test_the_stall_is_found_if_a_rebalance_is_not_finished(monkeypatch: pytest.M
 
 
 def test_a_store_in_memory_without_fences_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unfenced(store: MemoryStore, parts: Mapping[Shard, Part]) -> None:
+    def unfenced(store: MemoryStore, parts: Mapping[Shard, Part], within: None) -> dict[Shard, Snapshot | None]:
         for shard, part in parts.items():
             epoch, seq, _ = store.rows[shard]
             store.rows[shard] = (epoch, seq + 1, part)
+        return {shard: store.load(shard) for shard in parts}
 
     monkeypatch.setattr(MemoryStore, "commit_parts", unfenced)
     with pytest.raises(AssertionError, match="went back"):
-        short_schedule(51)
+        short_schedule(28)
 
 
 def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,11 +162,12 @@ class FragileStore(Store):
 
     def after(self, number: int) -> None: ...
 
-    def commit_parts(self, parts: Mapping[Shard, Part]) -> None:
+    def commit_parts(self, *parts: Any) -> dict[Shard, Snapshot]:
         self.commits += 1
         self.before(self.commits)
-        super().commit_parts(parts)
+        written = super().commit_parts(*parts)
         self.after(self.commits)
+        return written
 
 
 class Watcher(Observer):

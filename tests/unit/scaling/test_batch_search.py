@@ -1,7 +1,5 @@
 """The search for a target's centre and spread from noisy sums of batches: moments, search, states, and merges."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

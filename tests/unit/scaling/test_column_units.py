@@ -1,7 +1,5 @@
 """Units of columns: the change of theta, the bound of vectors in any units, and the search for them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The search for units of columns and target between batches: what it finds, its questions, its state."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The affine map between values as they come and what is learned, and which scaling is possible."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

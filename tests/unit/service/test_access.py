@@ -1,7 +1,5 @@
 """Tokens, scopes, origins, events and the access log."""
 
-from __future__ import annotations
-
 import json
 import logging
 import socket

@@ -1,7 +1,5 @@
 """What one caller sends never becomes a part of what another caller has sent."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from pathlib import Path
 from typing import Any

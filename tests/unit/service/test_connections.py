@@ -1,7 +1,5 @@
 """Connections: places for all, for one address and for probes; the time of each phase; and a log that stays small."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

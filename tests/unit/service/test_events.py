@@ -1,7 +1,5 @@
 """The stream of events leaves no task behind; TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

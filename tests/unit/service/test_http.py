@@ -1,7 +1,5 @@
 """HTTP itself: hosts, HEAD, half-closed connections, pages of jobs that are not there, and the description of calls."""
 
-from __future__ import annotations
-
 import json
 import socket
 from pathlib import Path

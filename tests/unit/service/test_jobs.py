@@ -1,7 +1,5 @@
 """Jobs of one service do not hinder each other, and a bad one says why."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Calls that learn: answered after their commit, counted once, and dead or refused record by record."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Devices, a shuffler and a learner, each with a service of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the service shows of a job: its committed snapshots, and problem documents."""
 
-from __future__ import annotations
-
 import gzip
 import time
 from collections.abc import Callable

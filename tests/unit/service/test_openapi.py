@@ -1,7 +1,5 @@
 """schemathesis: calls made from the service's own description, fitting and not, get documented answers."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the live page gets beside the model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

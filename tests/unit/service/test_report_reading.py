@@ -1,7 +1,5 @@
 """The topic of reports: what goes wrong is told, and the next attempt begins at the same place."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

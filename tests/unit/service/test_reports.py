@@ -1,7 +1,5 @@
 """Devices over the real service: reports are learned once, what is not from the agreed randomizer is dead."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

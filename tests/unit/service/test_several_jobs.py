@@ -1,7 +1,5 @@
 """Jobs that learn from requests in one database: one cap over all, and no accepted call is lost or counted twice."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reasons to doubt a model at the end of a run."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Exported models predict what the library predicts, row by row, and leave out the rows that it leaves out."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

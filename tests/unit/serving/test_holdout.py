@@ -1,7 +1,5 @@
 """The best constant on a holdout: no other constant does better."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Files to publish to: one that cannot be written is a warning, and is tried again, as other sinks are."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which batches of a stream are learned, without Spark around it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

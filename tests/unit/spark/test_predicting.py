@@ -1,7 +1,5 @@
 """What columns `predict` adds to a DataFrame, without Spark around it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What an executor does with the rows of a partition, without Spark around it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

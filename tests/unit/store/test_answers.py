@@ -1,7 +1,5 @@
 """What the store remembers of answers: until they are old, as digests, in the transaction of the commit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Shards that processes take as they find them: each has one holder, and stays when its holder ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from streamdp.data.records import WHOLE, Shard

@@ -1,7 +1,5 @@
 """A store that has lost commits is recognised, refused, and goes on only if the user says so."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

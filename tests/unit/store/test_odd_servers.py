@@ -1,7 +1,5 @@
 """PostgreSQL behind a pooler, with odd settings, and unreachable in several ways."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Several jobs in one database: one cap over all of them, whatever the order of their commits, and after crashes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """The store commits all or nothing, survives SIGKILL, and refuses other databases without changing them."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

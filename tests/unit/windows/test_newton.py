@@ -1,7 +1,5 @@
 """Newton's steps of a window, where the answer is far from the start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Learning from a window with outliers removed: plans, refusals, what is asked of whom, accuracy, and halting."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise

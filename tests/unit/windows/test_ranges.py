@@ -1,7 +1,5 @@
 """Private ranges: the exponential mechanism exactly, its guarantee on all small cases, audits, and learning."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

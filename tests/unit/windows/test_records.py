@@ -1,7 +1,5 @@
 """What a window asks of its users: sums that depend neither on threads nor on how users are stored."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

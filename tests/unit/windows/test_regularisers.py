@@ -1,7 +1,5 @@
 """Regularisers of a user for smoothed AC-SA: the proximal map, the bounds, the noise, an audit."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

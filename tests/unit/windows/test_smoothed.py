@@ -1,7 +1,5 @@
 """AC-SA on smoothed losses and sampled users: the bound, the noise, the sampling, audits and plans."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
