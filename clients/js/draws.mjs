@@ -10,7 +10,7 @@ for (const [name, factor] of Object.entries(change)) randomizer.noise[name] *= f
 const out = [];
 for (const [x, y] of records)
   for (let i = 0; i < n; i++) {
-    const { gradient, bit } = randomizer.report(x, y, { id: "r" });
-    out.push(...(gradient ?? [Number(bit)]));
+    const { gradient, bit, statistic, answer } = randomizer.report(x, y, { id: "r" });
+    out.push(...(gradient ?? [answer ? 1000 * statistic + answer[0] : Number(bit)]));
   }
 process.stdout.write(new Uint8Array(Float64Array.from(out).buffer));

@@ -56,6 +56,31 @@ export interface RandomizerDocument {
   ask: Ask;
 }
 
+/** What a part of the records reports about; `by` sorts them into cells, or into the groups of the number `of`. */
+export interface Statistic {
+  name: string;
+  kind: "mean" | "sum" | "count" | "proportion" | "histogram" | "quantile" | "heavy_hitters";
+  share: number;
+  by: { column: string; edges: number[] | null }[];
+  of: string | null;
+  levels: number | null;
+  quantile: number | null;
+}
+
+export interface StatisticsDocument {
+  protocol: 1;
+  job: string;
+  schema: { features: (Schema["features"][number] | { name: string; text: number })[]; subject: Schema["subject"] };
+  statistics: Statistic[];
+  budget: string;
+  /** The digest of all fields above. */
+  agreement: string;
+  version: number;
+  expires_at: number;
+  /** Of each part: of a quantile the thresholds of its groups, else none. */
+  thresholds: number[][];
+}
+
 export interface Report {
   version: number;
   budget: string;
@@ -63,6 +88,9 @@ export interface Report {
   ask?: Ask;
   gradient?: number[];
   bit?: boolean;
+  /** The index of the statistic that the report is about, and the noisy cells. */
+  statistic?: number;
+  answer?: number[];
   subject?: string;
 }
 
@@ -111,11 +139,39 @@ export declare const respond: (truth: boolean, keep: number, words?: WordSource)
 export declare function encode(schema: Schema, x: Record<string, Value>, y: Value): { columns: number[]; target: number };
 export declare function gradient(loss: object, theta: number[], x: number[], y: number): number[];
 /** The digest of a document's agreement, in hexadecimal: what a person agrees to once. */
-export declare function digest(document: RandomizerDocument): Promise<string>;
+export declare function digest(document: RandomizerDocument | StatisticsDocument): Promise<string>;
+/** The probability of a true answer to one bit. */
+export declare function keepOf(kind: Budget["kind"], amount: number): number;
+/** The noise of a report of one of several cells. */
+export declare function oracle(
+  cells: number,
+  budget: Budget,
+  unary?: boolean,
+): { cells: number; words: number; keep?: number; other?: number };
+/** A record as statistics read it: the index of a category, a number in [-1, 1], or bytes, by feature. */
+export declare const coded: (schema: StatisticsDocument["schema"], x: Record<string, Value>) => Record<string, number | number[]>;
 
+/** What makes the reports about statistics. */
+export declare class StatisticsRandomizer {
+  readonly document: StatisticsDocument;
+  readonly agreement: string;
+  readonly statistics: (Statistic & { noise: { cells: number; words: number; keep?: number; other?: number } })[];
+  readonly fresh: boolean;
+  /** What the statistics read of a record. It must not leave the device. Throws SchemaError. */
+  truth(x: Record<string, Value>): Record<string, number | number[]>;
+  /** A report about one of the statistics. The noise is drawn now. Throws SchemaError and RefusedError. */
+  report(
+    x: Record<string, Value>,
+    y: null | undefined,
+    options: { id: string; subject?: string | number | bigint | null; budget?: string | null; words?: WordSource },
+  ): Report;
+}
+
+/** What makes the reports to a model. */
 export declare class Randomizer {
   /** Check a document against the digest of an agreement; null: agree to this document. Rejects with RefusedError. */
   static of(document: RandomizerDocument, agreement?: string | null): Promise<Randomizer>;
+  static of(document: StatisticsDocument, agreement?: string | null): Promise<StatisticsRandomizer>;
   readonly document: RandomizerDocument;
   readonly agreement: string;
   readonly noise: Noise;
@@ -154,18 +210,18 @@ export declare class Device {
   );
   readonly job: string;
   readonly agreement: string | null;
-  randomizer(): Promise<Randomizer>;
+  randomizer(): Promise<Randomizer | StatisticsRandomizer>;
   /** What is noted of a record; null without a report. */
   note(id: string): Note | null | Promise<Note | null>;
   /** The randomizer that this device used last, if it is of this version. */
-  last(version: number): Randomizer | null;
+  last(version: number): Randomizer | StatisticsRandomizer | null;
   /**
    * Report one record. `id` names the record in the notes and is not sent. With the same id, the same report is sent
-   * again, and x and y are not looked at.
+   * again, and x and y are not looked at. Records of a job with statistics have no y.
    */
   report(
     x: Record<string, Value>,
-    y: Value,
+    y?: Value | null,
     options?: { id?: string; subject?: string | number | bigint | null; budget?: string | null },
   ): Promise<Note>;
 }

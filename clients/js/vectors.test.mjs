@@ -43,6 +43,13 @@ for (const { job, document, x, y, columns, target, truth, reports } of vectors.c
     }
   });
 
+for (const { job, document, reports } of vectors.statistics)
+  test(`${job}, version ${document.version}`, async () => {
+    const randomizer = await Randomizer.of(document, document.agreement);
+    for (const { n, x, report } of reports)
+      assert.deepEqual(randomizer.report(x, null, { id: report.id, words: given(job, n) }), report, `draw ${n}`);
+  });
+
 test("columns of transforms at the edges of their constants", async () => {
   const { encode } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js"), { document } = first("transforms");
   for (const { x, columns } of vectors.records) {
@@ -118,6 +125,35 @@ test("a device refuses numbers outside of the limits, before a record", async ()
     ["privunit", "more", 1],
   ])
     await assert.rejects(Randomizer.of(changed(first(job).document, path, value)), RefusedError, `${job} ${path}`);
+});
+
+test("a device refuses statistics that contradict themselves", async () => {
+  const { digest } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js"), [{ document }] = vectors.statistics;
+  for (const [path, value] of [
+    ["more", 1], ["loss", null], ["thresholds", []], ["thresholds.2", [0]], ["thresholds.0", [0]], ["thresholds.2", [0, 0, 2]], ["version", -1],
+    ["schema.features.0.bounds", [3, 3]], ["schema.features.0.name", "hours"], ["schema.features.4.text", 65], ["schema.features.3.categories", ["one"]],
+    ["statistics", []], ["statistics.0.by.0.edges", [0.5, 0.25]], ["statistics.0.by.0.edges", [2]], ["statistics.0.by.0.edges", null],
+    ["statistics.0.by.0.column", "nobody"], ["statistics.0.by.0.column", "word"], ["statistics.0.levels", 3], ["statistics.1.levels", 40],
+    ["statistics.1.levels", null], ["statistics.1.of", "sector"], ["statistics.1.of", null], ["statistics.1.share", 0], ["statistics.2.quantile", 1],
+    ["statistics.2.kind", "mean"], ["statistics.7.of", "age"], ["statistics.7.of", null], ["budget", "eps=0"],
+  ]) {
+    const lie = changed(document, path, value);
+    lie.agreement = await digest(lie);
+    await assert.rejects(Randomizer.of(lie), RefusedError, path);
+    if (!path.startsWith("more")) await assert.rejects(Randomizer.of(changed(document, path, value), document.agreement), RefusedError, path);
+  }
+});
+
+test("a record about statistics fits or is refused without its values, and answers once", async () => {
+  const [{ document, reports: [{ x }] }] = vectors.statistics, randomizer = await Randomizer.of(document);
+  for (const [bad, y] of [[{ ...x, age: "13572468x" }, null], [{ ...x, sector: "13572468" }, null], [{ ...x, word: "" }, null], [{}, null], [x, 13572468]])
+    assert.throws(() => randomizer.report(bad, y, { id: "r" }), (error) => error instanceof SchemaError && !error.message.includes("13572468"));
+  assert.throws(() => randomizer.report(x, null, { id: "r", budget: "eps=0.5" }), RefusedError);
+  const { seen, fetch } = service(document, ["lost", 503]), device = new Device("http://x", "survey", { fetch });
+  for (let i = 0; i < 2; i++) await assert.rejects(device.report(x, null, { id: "me" }), ServiceError);
+  assert.equal((await device.report(x, null, { id: "me" })).outcome, "learned");
+  assert.equal(seen.reports.length, 3);
+  for (const report of seen.reports) assert.deepEqual(report, seen.reports[0]);
 });
 
 test("a clipped Huber loss has a finite gradient under each mechanism", async () => {

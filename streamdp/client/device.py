@@ -40,7 +40,7 @@ class Device(contextlib.AbstractContextManager["Device"]):
     one. So a file of notes is for one service, if several have jobs of one name.
 
     Guarantee: what leaves the device protects each record with the budget of its report, against everyone. Trust:
-    nobody. Proof: docs/proofs/local_reports.md.
+    nobody. Proof: docs/proofs/local_reports.md, and for statistics docs/proofs/statistics.md.
 
     `url`, `token`, `timeout_s` and `proxy` are as for `Client`, and `job` is the name of the job. `agreement` is
     the digest of what the person agreed to; None: the first agreement that the service shows is kept in the notes.
@@ -87,13 +87,15 @@ class Device(contextlib.AbstractContextManager["Device"]):
     def report(
         self,
         x: Mapping[str, object],
-        y: object,
+        y: object = None,
         *,
         id: str | None = None,
         subject: str | int | None = None,
         budget: Budget | str | None = None,
     ) -> Outcome:
         """Report one record: its raw features `x` by name, and its target `y`, a number or a label. Both stay here.
+
+        Records of a job with statistics have no target.
 
         `id` is the name of the record on this device, which is not sent. If it has a report already, that one is sent
         again, and x and y are not looked at; None: a new record. `subject` is the person that the record is about, if

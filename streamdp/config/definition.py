@@ -25,7 +25,6 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.door import Trust, trust_of
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.traps import say_nothing, unsaid
-from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.series import furthest
 from streamdp.learners.side_statistics import divided
 from streamdp.ledger.periods import Cap, RenewingCap, loosest, parse_cap, whole_seconds
@@ -127,8 +126,9 @@ class Definition(Settings):
         """Refuse what would tell one shuffled report from another, and what has no promise of a pure epsilon."""
         if self.shuffled is None:
             return
-        if not self.has_model or not issubclass(self.model.kind.learns, LocalReports) or self.statistics is not None:
-            raise MisfitError("shuffled", "needs a model of trust: nobody without statistics, which devices report to")
+        if not estimator.takes_reports:
+            need = "needs a model or statistics of trust: nobody, and not both, which devices report to"
+            raise MisfitError("shuffled", need)
         if not isinstance(estimator.record_budget, PureDP):
             raise MisfitError("shuffled", "needs a budget of a pure epsilon, such as eps=2")
         if self.schema_.subject is not None or self.schema_.budget is not None or self.validation is not None:

@@ -164,11 +164,10 @@ class JobConfig(Definition):
     def _of_requests(self, source: CallsConfig) -> Iterator[tuple[str, str]]:
         """The settings that do not fit this source, and why: this and the other lists are made up to the first one."""
         reports = isinstance(source, ReportsSourceConfig)
-        if self.statistics is not None and reports:
-            yield "statistics", "devices' reports are for models: use a source of type: http"
-        if self.has_model and not issubclass(self.model.kind.learns, LocalReports if reports else _LEARN_CALLS):
-            need = "devices' reports need an LDP* estimator" if reports else _NEED_OF_CALLS
-            yield "model", f"{need}, not {self.model.estimator}"
+        if reports and not self.build_estimator().takes_reports:
+            yield "model", "devices' reports need a model or statistics of trust: nobody, and not both, without every"
+        if self.has_model and not issubclass(self.model.kind.learns, _LEARN_CALLS):
+            yield "model", f"{_NEED_OF_CALLS}, not {self.model.estimator}"
         if not self.has_model and self.model.trust == "window":
             yield "model", f"{_NEED_OF_CALLS}; write trust: process"
         if not self.store_on_server and source.most_shards > 1 and "shards" in source.model_fields_set:

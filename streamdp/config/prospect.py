@@ -125,8 +125,8 @@ def shuffled(job: JobConfig, records: int) -> str | None:
     Returns None for a job that takes no reports, or reports that do not spend a pure epsilon.
     """
     spend = parse_budget(job.model.budget)
-    reports = job.model.kind.learns is LocalReports and isinstance(job.source, HTTPSourceConfig | MixerSourceConfig)
-    if not (reports and job.has_model and isinstance(spend, PureDP) and records > 1):
+    reports = isinstance(job.source, HTTPSourceConfig | MixerSourceConfig) and job.build_estimator().takes_reports
+    if not (reports and isinstance(spend, PureDP) and records > 1):
         return None
     given = job.shuffled or ShuffledConfig(people=min(1000, records), delta=usual_delta(records))
     allowed = local_epsilon(spend.epsilon, given.people, given.delta)

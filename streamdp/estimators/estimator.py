@@ -230,6 +230,20 @@ class Estimator(river_base.Estimator, Parameters):
         return self.learner
 
     @property
+    def takes_reports(self) -> bool:
+        """Whether people's devices may report to it, with reports about single records."""
+        return False
+
+    def _take_report(self, report: Any, subject: Subject | None) -> None:
+        """Check a report of a person's side, ask the ledger and take it in: see `absorb` of what devices report to."""
+        learner: Any = self._learner(self.learns, "absorb")
+        self._admission.need_subjects((subject,))
+        with learner.rng.lock:
+            take = learner.taken(report)
+            if self._admission.admit_report(learner, subject, report.budget, report.private):
+                take()
+
+    @property
     def trust(self) -> str:
         """The party that must be trusted, and with what."""
         return self.learner.trust

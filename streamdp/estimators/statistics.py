@@ -46,7 +46,7 @@ from streamdp.estimators.hints import WEIGHT
 from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Crossed, Index, Levels, Thirds, Values, cells_around
 from streamdp.learners.divided import SumsPart
-from streamdp.learners.drawn import Drawn, Part
+from streamdp.learners.drawn import Drawn, DrawnAnswer, Part
 from streamdp.learners.held import HeldSums, HeldTexts, PanPure
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.keyed import Keyed, Texts, shown
@@ -543,6 +543,36 @@ class Statistics(Estimator):
             blocks.append(np.array(levels) if declared.codes else np.eye(len(levels)))
         coding: np.ndarray = scipy.linalg.block_diag(*blocks)
         return coding
+
+    def absorb(self, report: DrawnAnswer, *, subject: Subject | None = None) -> None:
+        """Take one report of a person's device, with trust="nobody": a noisy answer about one of the statistics.
+
+        A forged report that passes moves a statistic as far as an honest one may.
+
+        Parameters
+        ----------
+        report
+            The answer (`streamdp.learners.drawn.answered` makes it), and its budget.
+        subject
+            The person, for the ledger. A report of a subject over its cap is counted in `n_refused`.
+
+        Raises `SchemaError` for what no device can send, or without a subject although there is a ledger, and
+        `ConfigError` for another trust and with `every`.
+        """
+        if not self.takes_reports:
+            raise ConfigError('reports of devices need trust="nobody", and no every')
+        self._take_report(report, subject)
+
+    @property
+    def takes_reports(self) -> bool:
+        """See `Estimator.takes_reports`: if nobody may see raw records, and without `every`."""
+        return self.trust == "nobody" and self._calendar is None
+
+    def reported(self) -> list[tuple[Declared, Part, float]]:
+        """Return what records report about, with trust="nobody": parts of statistics with their shares of records."""
+        learner = self._learner(Drawn, "reported")
+        each = [one for one in self._by_name for _ in range(len(one.items) if one.kind == "quantile" else 1)]
+        return list(zip(each, learner.parts, learner.shares, strict=True))
 
     def part_of(self, of: int) -> None:
         """From now on add up one of several parts of each batch, for `take_sums`, and release nothing.

@@ -10,11 +10,13 @@ Proof: docs/proofs/statistics.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from streamdp.aggregation.block_loops import DrawnReport
+from streamdp.errors import SchemaError
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
@@ -28,6 +30,44 @@ Part = CellReports | Roots | Hitters
 _WORDS = 1 << 20
 
 
+@dataclass(frozen=True)
+class DrawnAnswer:
+    """What leaves a person's side: a noisy answer about one of the statistics, and the budget that it spends.
+
+    `part`: which one. `answer`: see `answer` of the parts. `block`: that of a quantile whose thresholds were answered.
+    `private`: False if it was made with a seed.
+    """
+
+    part: int
+    answer: tuple[int, ...]
+    block: int
+    budget: Budget
+    private: bool = True
+
+
+def _ends(shares: Sequence[float]) -> np.ndarray:
+    """Where the share of each part ends, but for the last one."""
+    return np.cumsum(shares)[:-1]
+
+
+def _drawn(ends: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Which parts records report about, by one random word each: not by what they say."""
+    return np.searchsorted(ends, uniform(words), side="right")
+
+
+def answered(parts: Sequence[tuple[Part, float]], X: np.ndarray, rng: FreshRng) -> tuple[int, list[int]]:
+    """Return the part that one row X (1, p) reports about, and its answer: all that may leave a person's side.
+
+    It is what `Drawn.learn` adds up for such a row with the same words. `parts` come with their shares.
+    """
+    words = rng.draw(1 + max(part.words for part, _ in parts)).reshape(1, -1)
+    try:
+        (i,) = _drawn(_ends([share for _, share in parts]), words[:, 0]).tolist()
+        return i, parts[i][0].answer(X, words[:, 1:])
+    finally:
+        words[:] = 0
+
+
 class Drawn(Learner):
     """Reports about several statistics, with words of an `rng`.
 
@@ -35,8 +75,8 @@ class Drawn(Learner):
     """
 
     trust = (
-        "nobody but the process that calls learn_one, update or learn_many, which sees each record, adds the noise and "
-        "forgets the record"
+        "nobody, if reports come from people's devices; otherwise nobody but the process that calls learn_one, update "
+        "or learn_many, which sees each record, adds the noise and forgets the record"
     )
     private = True
     rng: FreshRng
@@ -52,7 +92,8 @@ class Drawn(Learner):
         self._make = parts
         found = parts(epsilon_of(budget))
         self.parts = [part for part, _ in found]
-        self._until = np.cumsum([share for _, share in found])[:-1]
+        self.shares = [share for _, share in found]
+        self._until = _ends(self.shares)
         self._words = 1 + max(part.words for part in self.parts)
 
     def begin(self, columns: Columns) -> None:
@@ -66,7 +107,7 @@ class Drawn(Learner):
             self.seen[0] += len(rows)  # before they are learned: an interruption may lose records, but never a count
             words = self.rng.draw(len(rows) * self._words).reshape(len(rows), -1)
             try:
-                drawn = np.searchsorted(self._until, uniform(words[:, 0]), side="right")
+                drawn = _drawn(self._until, words[:, 0])
                 for i, part in enumerate(self.parts):
                     mine = drawn == i
                     if mine.any():
@@ -80,6 +121,28 @@ class Drawn(Learner):
         if len(parts) < len(self.parts):
             return None
         return DrawnReport(parts, self._until, self.seen, self.p, self.rng, isinstance(self.rng, FreshWords))
+
+    def taken(self, report: DrawnAnswer) -> Callable[[], None]:
+        """Check a report, and return what takes it in, for when its spend is counted. Raises `SchemaError`."""
+        if not isinstance(report, DrawnAnswer) or not 0 <= report.part < len(self.parts):
+            raise SchemaError("report: expected an answer about one of the statistics")
+        part = self.parts[report.part]
+        if report.budget != self.budget or not part.possible(report.answer):
+            raise SchemaError(f"report: expected an answer that spends {self.budget}, and that its noise can make")
+
+        def take() -> None:
+            self.seen[0] += 1
+            part.absorb(report.answer, report.block)
+            self.fast = None
+
+        return take
+
+    def close(self) -> None:
+        """Ask what comes next, if devices have sent enough reports about what was asked."""
+        for part in self.parts:
+            if isinstance(part, Roots):
+                part.close()
+        self.fast = None
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:

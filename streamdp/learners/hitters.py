@@ -73,8 +73,8 @@ class Hitters:
     words = 5
 
     def __init__(self, columns: Sequence[int], epsilon: float) -> None:
-        self._columns = list(columns)
-        self._digits = 2 * len(self._columns)
+        self.columns = list(columns)
+        self._digits = 2 * len(self.columns)
         oracles = [Oracle(1 << bits, epsilon, unary=False) for bits in range(1, _MOST_BITS + 1)]
         self._oracle = max(oracles, key=lambda oracle: (oracle.cells - 1) * oracle.keep**2)
         self._sums = np.zeros((self._digits + 1, _CELLS), dtype=np.int64)  # by the length of a prefix, then of texts
@@ -87,9 +87,33 @@ class Hitters:
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
         """Take the reports of rows X (n, p), made with random words (n, words)."""
+        self._add(*self._answers(X, words))
+
+    def answer(self, X: np.ndarray, words: np.ndarray) -> list[int]:
+        """The report of one row X (1, p), made with random words (1, words): the length, the hash, and its value."""
+        at, rows, reported = self._answers(X, words)
+        return [int(at[0]), *rows[0].tolist(), int(reported[0])]
+
+    def possible(self, answer: Sequence[int]) -> bool:
+        """Whether an answer has a length, a hash and a value that there are."""
+        limits = [self._digits + 1, *[_CELLS] * self._bits, self._oracle.cells]
+        return len(answer) == len(limits) and all(0 <= n < limit for n, limit in zip(answer, limits, strict=True))
+
+    def absorb(self, answer: Sequence[int], _: int) -> None:
+        """Take a report that is `possible`."""
+        found = np.array([answer])
+        self._add(found[:, 0], found[:, 1:-1].astype(np.uint16), found[:, -1])
+
+    @property
+    def _bits(self) -> int:
+        """Of a report."""
+        return self._oracle.cells.bit_length() - 1
+
+    def _answers(self, X: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The lengths (n,), hashes (n, bits) and values (n,) that rows report."""
         n, digits = len(X), self._digits
         at = np.minimum((uniform(words[:, 0]) * (digits / (1 - _WHOLE))).astype(np.int64), digits)
-        texts = np.rint((X[:, self._columns].T + 1) * 127.5).astype(np.uint8)
+        texts = np.rint((X[:, self.columns].T + 1) * 127.5).astype(np.uint8)
         symbols = np.zeros((digits + 1, n), dtype=np.uint8)  # a whole text ends with another digit
         symbols[:-1:2], symbols[1::2] = texts >> 4, texts & 15
         hashed = np.full(n, _START)
@@ -97,15 +121,17 @@ class Hitters:
             hashed = np.where(i <= at, _extended(hashed, symbol), hashed)
         cells = _cell(hashed)
         rows = np.ascontiguousarray(words[:, 1:3]).view(np.uint16) >> 2  # 14 random bits each
-        bits, sets = self._oracle.cells.bit_length() - 1, np.arange(self._oracle.cells)
-        hash_of = _parity(rows[:, :bits] & cells[:, None]) @ (1 << np.arange(bits))
-        reported = self._oracle.randomised(hash_of, np.ascontiguousarray(words[:, 3:5]))
+        hash_of = _parity(rows[:, : self._bits] & cells[:, None]) @ (1 << np.arange(self._bits))
+        return at, rows[:, : self._bits], self._oracle.randomised(hash_of, np.ascontiguousarray(words[:, 3:5]))
+
+    def _add(self, at: np.ndarray, rows: np.ndarray, reported: np.ndarray) -> None:
+        n, sets = len(at), np.arange(self._oracle.cells)
         lines = np.zeros((n, len(sets)), dtype=np.uint16)
-        for k in range(bits):  # each set of bits is one row of the matrix, and one sign
+        for k in range(self._bits):  # each set of bits is one row of the matrix, and one sign
             lines[:, 1 << k : 2 << k] = lines[:, : 1 << k] ^ rows[:, k : k + 1]
         odd = _parity(sets)[reported[:, None] & sets]
         # The number comes first: an interruption may lose reports, and a sum never has more than are counted.
-        self._reports = self._reports + np.bincount(at, minlength=digits + 1)
+        self._reports = self._reports + np.bincount(at, minlength=self._digits + 1)
         places = (at[:, None] * _CELLS + lines[:, 1:]).ravel()
         np.add.at(self._sums.reshape(-1), places, 1 - 2 * odd[:, 1:].ravel())  # in place: a copy costs more
 

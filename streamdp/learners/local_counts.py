@@ -27,6 +27,7 @@ from streamdp.reading.estimates import Frequencies
 _LEVELS = (2, 3, 5, 9, 17)
 _CAREFUL = 1 - 2.0**-30  # more than the errors of the arithmetic
 _SIXTEEN = 2.0**16
+_TAIL = 60.0  # an honest report passes with a probability of at least 1 - 2 e^-60
 
 
 def epsilon_of(budget: Budget) -> float:
@@ -71,6 +72,18 @@ class Oracle:
         """What adds reports of rows to `counts` (cells + 1,); all else is as for `Reporter`."""
         return Reporter(places, column, levels, threshold, counts, full, self.unary, self.other, self._kept)
 
+    def possible(self, answer: Sequence[int]) -> bool:
+        """Whether an honest report has these cells: one, or with unary encoding those with a 1, as many as is likely.
+
+        Proof: docs/proofs/devices.md.
+        """
+        if not all(0 <= cell < self.cells for cell in answer) or sorted({*answer}) != list(answer):
+            return False
+        if not self.unary:
+            return len(answer) == 1
+        expected = (self.cells - 1) * self.other / _SIXTEEN + 0.5
+        return abs(len(answer) - expected) <= math.sqrt(_TAIL * self.cells / 2)
+
     @property
     def _kept(self) -> int:
         """How often a cell is kept, of 2^64."""
@@ -108,29 +121,55 @@ def _largest_variance(levels: np.ndarray, groups: int, epsilon: float) -> float:
     return worst
 
 
-class CellReports:
+class OfCells:
+    """What answers with cells of an oracle, and adds up such answers."""
+
+    _oracle: Oracle
+
+    def reporter(self, counts: np.ndarray | None = None) -> Reporter:
+        """What adds reports of rows to `counts` (cells + 1,); None: to its own."""
+        raise NotImplementedError
+
+    def answer(self, X: np.ndarray, words: np.ndarray) -> list[int]:
+        """The report of one row X (1, p), made with random words (1, words): the cells that it counts for."""
+        counts = np.zeros(self._oracle.cells + 1, dtype=np.int64)
+        self.reporter(counts).add(X, words)
+        return np.flatnonzero(counts[:-1]).tolist()
+
+    def possible(self, answer: Sequence[int]) -> bool:
+        """See `Oracle.possible`."""
+        return self._oracle.possible(answer)
+
+
+class CellReports(OfCells):
     """Reports about the cells of one block, each with epsilon.
 
-    Of `Values`, a cell is the group with a level that the value is rounded to.
+    Of `Values`, a cell is the group with a level that the value is rounded to. `levels`: how many there are; None: as
+    many as have the least variance.
     """
 
-    def __init__(self, block: Cells | Values, epsilon: float) -> None:
-        self.levels = np.zeros(1)
+    def __init__(self, block: Cells | Values, epsilon: float, levels: int | None = None) -> None:
+        self.levels, groups = np.zeros(1), 1
         if isinstance(block, Values):
-            several = [np.linspace(-1, 1, k) for k in _LEVELS]
+            several = [np.linspace(-1, 1, k) for k in (_LEVELS if levels is None else (levels,))]
             groups = block.groups.count
-            self.levels = min(several, key=lambda levels: _largest_variance(levels, groups, epsilon))
-        self._block = block
+            self.levels = min(several, key=lambda each: _largest_variance(each, groups, epsilon))
+        self.block = block
         self._oracle = Oracle(block.size if isinstance(block, Cells) else groups * len(self.levels), epsilon)
         self.words = 1 + self._oracle.words
         self._state = np.zeros(self._oracle.cells + 1, dtype=np.int64)  # the counts, and the number of reports
 
-    def reporter(self) -> Reporter:
-        """What adds reports of rows, until a state is taken over."""
-        block = self._block
+    def reporter(self, counts: np.ndarray | None = None) -> Reporter:
+        """See `OfCells.reporter`; its own counts until a state is taken over."""
+        block, counts = self.block, self._state if counts is None else counts
         if isinstance(block, Cells):
-            return self._oracle.reporter(block.cells.places, self._state)
-        return self._oracle.reporter(block.groups.places, self._state, block.column, len(self.levels))
+            return self._oracle.reporter(block.cells.places, counts)
+        return self._oracle.reporter(block.groups.places, counts, block.column, len(self.levels))
+
+    def absorb(self, answer: Sequence[int], _: int) -> None:
+        """Take a report that is `possible`."""
+        self._state[-1] += 1
+        self._state[list(answer)] += 1
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
         """Take the reports of rows X (n, p), made with random words (n, words)."""

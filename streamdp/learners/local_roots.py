@@ -22,7 +22,7 @@ from streamdp.aggregation.block_loops import Reporter
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Index
-from streamdp.learners.local_counts import Oracle
+from streamdp.learners.local_counts import OfCells, Oracle
 from streamdp.reading.estimates import KNOWN, limits_of
 
 _FIRST, _PART = 32, 16
@@ -31,11 +31,11 @@ _APART = 2.0  # deviations of the root between it and thresholds
 _SEARCHES, _LOW, _HIGH, _SLOPE, _SUM, _RECORDS = range(6)
 
 
-class Roots:
+class Roots(OfCells):
     """The q-quantile of a column of values in [-1, 1], for each group; a report spends epsilon."""
 
     def __init__(self, groups: Index, column: int, q: float, epsilon: float) -> None:
-        self._groups, self._column, self.q = groups, column, q
+        self.groups, self.column, self.q = groups, column, q
         k = groups.count
         self._oracle = Oracle(2 * k, epsilon)
         self.words = self._oracle.words
@@ -45,7 +45,8 @@ class Roots:
         self._search = np.zeros((k, 6))
         self._search[:, : _SLOPE + 1] = 1.0, -1.0, 1.0, 1.0
         self._totals = np.zeros(2 * k + 1)  # counts and reports of all ended blocks
-        self._t = np.zeros(k)
+        self.thresholds = np.zeros(k)
+        """Those of the open block, in units of the column; a device may have them from anyone."""
 
     @property
     def n(self) -> int:
@@ -56,10 +57,36 @@ class Roots:
     def _full(self) -> int:
         return max(_FIRST, int(self._totals[-1]) // _PART)
 
-    def reporter(self) -> Reporter:
-        """What adds reports of rows to the open block, without its last one, until a block ends."""
-        places, t = self._groups.places, self._t
-        return self._oracle.reporter(places, self._open, self._column, threshold=t, full=self._full)
+    def reporter(self, counts: np.ndarray | None = None) -> Reporter:
+        """See `OfCells.reporter`; its own counts are the open block, without its last report, until a block ends."""
+        places, t, counts = self.groups.places, self.thresholds, self._open if counts is None else counts
+        return self._oracle.reporter(places, counts, self.column, threshold=t, full=self._full)
+
+    @property
+    def block(self) -> int:
+        """The number of the open block, whose `thresholds` (k,) the next report answers."""
+        return len(self._blocks)
+
+    def absorb(self, answer: Sequence[int], block: int) -> None:
+        """Take a report that is `possible` and answered the thresholds of a `block`.
+
+        That of a block that has ended is added there. One of a block that never began is counted, and tells nothing.
+        """
+        counts = np.zeros_like(self._open)
+        counts[[*answer, -1]] = 1
+        if block == self.block:
+            self._open += counts
+        elif block < self.block:
+            blocks, f = self._blocks.copy(), self._oracle.frequencies(counts[:-1], 1).f.reshape(-1, 2)
+            row, z = blocks[block], 1 + len(self.thresholds)
+            row[z:] += (f @ self._contrast - row[z:]) / (row[0] + 1)
+            row[0] += 1
+            self._totals, self._blocks = self._totals + counts, blocks
+
+    def close(self) -> None:
+        """End the open block if it has enough reports: devices may send more than it needs."""
+        if self._open[-1] >= self._full:
+            self._end()
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
         """Take the reports of rows X (n, p), made with random words (n, words)."""
@@ -73,18 +100,18 @@ class Roots:
     def _end(self) -> None:
         n = self._open[-1]
         f = self._oracle.frequencies(self._open[:-1], int(n)).f.reshape(-1, 2)
-        blocks = np.vstack([self._blocks, np.concatenate([[n], self._t, f @ self._contrast])])
+        blocks = np.vstack([self._blocks, np.concatenate([[n], self.thresholds, f @ self._contrast])])
         totals, search = self._totals + self._open, self._search.copy()
         self._totals, self._blocks, self._open = totals, blocks, np.zeros_like(self._open)
         for g in range(len(search)):
             self._halve(g, search[g])
         self._search = search
-        self._t = self._thresholds()
+        self.thresholds = self._thresholds()
 
     def _shares(self) -> np.ndarray:
         """The estimated shares (k,) of the groups."""
         if not self._totals[-1]:
-            return np.full(self._groups.count, 1 / self._groups.count)
+            return np.full(self.groups.count, 1 / self.groups.count)
         f: np.ndarray = self._oracle.frequencies(self._totals[:-1], int(self._totals[-1])).f
         return np.asarray(np.clip(f.reshape(-1, 2).sum(axis=1), 1e-9, 1.0))
 
@@ -97,7 +124,7 @@ class Roots:
 
     def _halve(self, g: int, search: np.ndarray) -> None:
         """Take a step of the search for an interval that holds the quantile."""
-        k = self._groups.count
+        k = self.groups.count
         n, t, z = self._blocks[-1, 0], self._blocks[-1, 1 + g], self._blocks[-1, 1 + k + g]
         if not search[_SEARCHES]:
             return
@@ -113,7 +140,7 @@ class Roots:
 
     def _fitted(self, g: int) -> tuple[float, float, float, float, float]:
         """The line through the latest blocks: root, slope, records, mean threshold, sum of squares of thresholds."""
-        k, search = self._groups.count, self._search[g]
+        k, search = self.groups.count, self._search[g]
         n, t, z = self._blocks[:, 0], self._blocks[:, 1 + g], self._blocks[:, 1 + k + g]
         latest = np.cumsum(n[::-1])[::-1] <= (1 - 1 / _PART) * n.sum()
         latest[-1] = True
@@ -128,7 +155,7 @@ class Roots:
 
     def _thresholds(self) -> np.ndarray:
         """The thresholds (k,) of the next block."""
-        t = np.zeros(self._groups.count)
+        t = np.zeros(self.groups.count)
         side = 1.0 if len(self._blocks) % 2 else -1.0
         for g, search in enumerate(self._search):
             low, high = search[[_LOW, _HIGH]]
@@ -148,7 +175,7 @@ class Roots:
 
     def quantiles(self) -> np.ndarray:
         """The quantiles (k,) in units of the column; NaN while an interval is searched, and for unknown groups."""
-        found = np.full(self._groups.count, np.nan)
+        found = np.full(self.groups.count, np.nan)
         for g, search in enumerate(self._search):
             if not search[_SEARCHES] and self._known(g):
                 found[g] = min(max(self._fitted(g)[0], search[_LOW]), search[_HIGH])
@@ -159,11 +186,11 @@ class Roots:
         whole = np.zeros(self._oracle.cells)
         whole[2 * g : 2 * g + 2] = 1.0
         f = self._oracle.frequencies(self._totals[:-1], int(n))
-        return self._groups.count == 1 or float(whole @ f.f) > KNOWN * math.sqrt(f.variance(whole))
+        return self.groups.count == 1 or float(whole @ f.f) > KNOWN * math.sqrt(f.variance(whole))
 
     def limits(self, z: float) -> np.ndarray:
         """The confidence limits (k, 2) at z deviations; NaN where they are not known yet."""
-        found, roots = np.full((self._groups.count, 2), np.nan), np.full(self._groups.count, np.nan)
+        found, roots = np.full((self.groups.count, 2), np.nan), np.full(self.groups.count, np.nan)
         for g, search in enumerate(self._search):
             if search[_SEARCHES] or not self._known(g):
                 continue
@@ -179,7 +206,7 @@ class Roots:
     def learned(self) -> dict[str, Any]:
         """The state, as new arrays."""
         values = {"blocks": self._blocks, "open": self._open, "search": self._search, "totals": self._totals}
-        return {name: value.copy() for name, value in (values | {"t": self._t}).items()}
+        return {name: value.copy() for name, value in (values | {"t": self.thresholds}).items()}
 
     def read(self, state: Mapping[str, object]) -> None:
         """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
@@ -188,8 +215,12 @@ class Roots:
         opened, self._totals = (finite_array(state, name, self._open.shape) for name in ("open", "totals"))
         self._open = opened.astype(np.int64)
         self._search = finite_array(state, "search", self._search.shape)
-        self._t = finite_array(state, "t", self._t.shape)
-        if np.any(self._blocks[:, 0] < 1) or np.any(np.abs(self._t) > 1) or np.any(self._search[:, _SLOPE] <= 0):
+        self.thresholds = finite_array(state, "t", self.thresholds.shape)
+        if (
+            np.any(self._blocks[:, 0] < 1)
+            or np.any(np.abs(self.thresholds) > 1)
+            or np.any(self._search[:, _SLOPE] <= 0)
+        ):
             raise ConfigError("state: expected blocks of records, and thresholds in [-1, 1]")
 
     def merge(self, parts: Sequence[Roots]) -> None:
@@ -198,4 +229,4 @@ class Roots:
         blocks = np.vstack([part._blocks for part in parts])  # noqa: SLF001 - the same class
         self._blocks = blocks[np.argsort(blocks[:, 0], kind="stable")]
         self._totals = np.sum([part._totals for part in parts], axis=0)  # noqa: SLF001
-        self._search, self._t = largest._search.copy(), largest._t.copy()  # noqa: SLF001
+        self._search, self.thresholds = largest._search.copy(), largest.thresholds.copy()  # noqa: SLF001

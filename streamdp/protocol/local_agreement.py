@@ -1,11 +1,15 @@
-"""What people agree to before they send local reports: schema, loss, mechanism and budget. See docs/reports.md."""
+"""What people agree to before they send local reports: schema, loss, mechanism and budget. See docs/reports.md.
+
+What they agree to for reports about statistics is in `statistics_agreement`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import rfc8785
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -13,7 +17,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from streamdp.config.definition import Definition
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
-from streamdp.learners.local_reports import LocalReports
 from streamdp.privacy.mechanisms import NoNoise, mechanism_for
 
 if TYPE_CHECKING:
@@ -103,6 +106,33 @@ class Target(Wire):
     scale: float = Field(ge=accepted.LEAST, le=accepted.MOST)
 
 
+def declared_of(features: Sequence[Wire]) -> dict[str, dict[str, Any]]:
+    """Return the features of a document as `Schema` takes them.
+
+    Raises `SchemaError` for one that comes twice, and `ConfigError` for unusable bounds.
+    """
+    found = {}
+    for feature in features:
+        given = feature.model_dump()
+        if given.get("bounds") is not None:
+            accepted.check_half("refused: a feature", *middle_and_half(given["bounds"]))
+        found[given.pop("name")] = given
+    if len(found) < len(features):
+        raise SchemaError("expected no feature twice")
+    return found
+
+
+def checked(schema: Schema) -> Schema:
+    """Return a schema of a document, or raise `ConfigError` for bounds that transforms make unusable."""
+    for piece in schema.pieces:
+        accepted.check_half("refused: a feature", piece.origin, piece.unit)
+    return schema
+
+
+Subject = Literal["text", "integer"] | None
+"""What a report must name its person by; None: it need not."""
+
+
 class WireSchema(Wire):
     """The declared public schema."""
 
@@ -111,28 +141,21 @@ class WireSchema(Wire):
     )  # in the order of their columns
     target: Target
     intercept: bool  # whether a constant 1 follows the columns
-    subject: Literal["text", "integer"] | None  # what a report must name its person by; None: it need not
+    subject: Subject
 
     def build(self) -> Schema:
         """The encoder of records. Raises `SchemaError` for contradictions, `ConfigError` for unusable bounds."""
         from streamdp.data.schema import Schema
 
-        for feature in self.features:
-            if not isinstance(feature, Category) and feature.bounds is not None:
-                accepted.check_half("refused: a feature", *middle_and_half(feature.bounds))
+        features = declared_of(self.features)
         self._check_columns()
         if self.target.bounds is not None:
             accepted.check_half("refused: the target", *middle_and_half(self.target.bounds))
             accepted.check_half("refused: the target", *middle_and_half(self.target.bounds, self.target.scale))
-        features = {f.name: f.model_dump(exclude={"name"}) for f in self.features}
-        if len(features) < len(self.features):
-            raise SchemaError("expected no feature twice")
         target = self.target
         bounds = None if target.bounds is None else (target.bounds[0], target.bounds[1])
-        schema = Schema(features, target.name, target_bounds=bounds, target_scale=target.scale, classes=target.classes)
-        for piece in schema.pieces:
-            accepted.check_half("refused: a feature", piece.origin, piece.unit)
-        return schema
+        scale, classes = target.scale, target.classes
+        return checked(Schema(features, target.name, target_bounds=bounds, target_scale=scale, classes=classes))
 
     def _check_columns(self) -> None:
         """Refuse more columns than `_MOST_COLUMNS`, before they are made: products have many with few words."""
@@ -155,7 +178,7 @@ def middle_and_half(bounds: list[float] | tuple[float, float], scale: float = 1.
     return (low + high) / 2, (high - low) / 2
 
 
-def _on_the_wire(schema: Schema, name: str, declared: object) -> dict[str, Any]:
+def on_the_wire(schema: Schema, name: str, declared: object) -> dict[str, Any]:
     """A declared feature as a device gets it. Raises `ConfigError` for what devices do not know."""
     found, given = schema.declarations.get(name), declared if isinstance(declared, dict) else {}
     if (
@@ -166,6 +189,8 @@ def _on_the_wire(schema: Schema, name: str, declared: object) -> dict[str, Any]:
         values = list(found.values)
         own = {"per": list(schema.effects(name))} if found.per else {}
         return {"name": name, "bounds" if found.is_number else "categories": values} | own
+    if found is not None and found.length and found.plain:
+        return {"name": name, "text": found.length}
     known = given.keys() <= {*Transformed.model_fields, "part", "typical"} - {"name"} and "categories" not in given
     if not known or (found is not None and found.part is not None and found.part != given.get("cyclic")):
         raise ConfigError(
@@ -206,33 +231,60 @@ class WireLoss(Wire):
         return loss
 
 
-class LocalAgreement(Wire):
+class Agreed(Wire):
     """What people agree to once. It never changes while a job lives; a device refuses a document with another one."""
 
     protocol: Annotated[int, Field(ge=PROTOCOL, le=PROTOCOL), BeforeValidator(whole)]
     job: Name
+    budget: Spent  # the most that a report may spend
+
+    @property
+    def agreed(self) -> Self:
+        """The part that never changes: all of it, but for documents."""
+        return self
+
+    @property
+    def subject(self) -> Subject:
+        """What a report must name its person by."""
+        schema: Any = getattr(self, "schema_")  # noqa: B009 - each kind has another one
+        found: Subject = schema.subject
+        return found
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of the agreement as canonical JSON (RFC 8785). It fits a printed notice."""
+        return sha256(rfc8785.dumps(self.agreed.model_dump(by_alias=True))).hexdigest()
+
+
+def check_plain(definition: Definition) -> Schema:
+    """Return the schema of a job, or raise `ConfigError` if devices could not read a record as it does."""
+    built, target = definition.build_schema(), definition.schema_.target
+    if built.blanks or target.decimal is not None or target.transform is not None:
+        without = "missing_values, and no decimal and transform of a target"
+        raise ConfigError(f"this job takes no reports over HTTP: devices have no {without}")
+    return built
+
+
+class LocalAgreement(Agreed):
+    """The agreement of a job with a model."""
+
     schema_: WireSchema = Field(alias="schema")
     loss: WireLoss
     mechanism: Literal["laplace", "gaussian", "privunit"]
-    budget: Spent  # the most that a report may spend
 
     @classmethod
     def of(cls, job: str, definition: Definition) -> LocalAgreement:
         """The agreement of a `job`. Raises `ConfigError` if the model has no local half on the wire, or no noise."""
         learner: Any = definition.build_estimator()
-        if not isinstance(learner.learner, LocalReports) or definition.statistics is not None:
-            need = "expected LDPSGD* or LDPASGD*, and no statistics"
+        if not learner.takes_reports:
+            need = "expected LDPSGD* or LDPASGD*, and no statistics beside it"
             raise ConfigError(f"{definition.model.estimator} takes no reports over HTTP: {need}")
         schema, target = definition.schema_, definition.schema_.target
-        built = definition.build_schema()
-        if built.blanks or target.decimal is not None or target.transform is not None:
-            without = "missing_values, and no decimal and transform of a target"
-            raise ConfigError(f"this job takes no reports over HTTP: devices have no {without}")
+        built = check_plain(definition)
         local = learner.randomizer
         mechanism = mechanism_for(local.mechanism, local.budget)
         if mechanism.code == NoNoise.code:
             raise ConfigError("reports over HTTP need a mechanism with noise")
-        features = [_on_the_wire(built, name, declared) for name, declared in schema.declared().items()]
+        features = [on_the_wire(built, name, declared) for name, declared in schema.declared().items()]
         subject = None if schema.subject is None else built.subject_type
         loss = {"name": local.loss.name, "parameters": asdict(local.loss)}
         constants = {"bound": local.loss.bound, "sensitivity": local.loss.sensitivity}
@@ -256,8 +308,3 @@ class LocalAgreement(Wire):
                 "budget": str(local.budget),
             }
         )
-
-    def digest(self) -> str:
-        """SHA-256, in hexadecimal, of the agreement as canonical JSON (RFC 8785). It fits a printed notice."""
-        fields = LocalAgreement.model_fields
-        return sha256(rfc8785.dumps(self.model_dump(by_alias=True, include=set(fields)))).hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.accepted import FURTHEST
 from streamdp.estimators.ldp.randomizer import Randomizer
+from streamdp.learners.drawn import Part, answered
 from streamdp.learners.local_reports import Asked, Report
-from streamdp.privacy.entropy import Entropy, Rng
+from streamdp.learners.local_roots import Roots
+from streamdp.privacy.entropy import Entropy, FreshWords, Rng, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
 from streamdp.protocol.local_agreement import LocalAgreement, middle_and_half
-from streamdp.protocol.reports import Document, interval, read_document
+from streamdp.protocol.reports import AnyDocument, Document, StatisticsDocument, interval, read_document
 from streamdp.scaling.search import Question
 
 
@@ -45,16 +48,22 @@ class LocalHalf:
         self.agreement = agreed.digest()
         if document.agreement != self.agreement or self.agreement != (agreement or self.agreement):
             raise ConfigError(
-                "refused: the service announces another agreement than this device has (job, schema, loss, mechanism "
-                "or budget); ask the people who gave you the agreement"
+                "refused: the service announces another agreement than this device has (job, schema, loss, mechanism, "
+                "statistics or budget); ask the people who gave you the agreement"
             )
-        self.document: Document = document
+        self.document: AnyDocument = document
         self.budget = parse_budget(document.budget)
         self.schema = document.schema_.build()
-        self.randomizer = self._built(agreed, rng or Entropy())
+        self.randomizer: Any
+        """What makes the answer to a record: of statistics, from its columns (1, p)."""
+        if isinstance(document, StatisticsDocument):
+            words = rng if isinstance(rng, SeededEntropy) else FreshWords()
+            self.randomizer = partial(answered, _asked(document), rng=words)
+        else:
+            self.randomizer = self._built(document, agreed, rng or Entropy())
 
-    def _built(self, agreed: LocalAgreement, rng: Rng) -> Randomizer:
-        document, schema, names = self.document, self.schema, self.schema.feature_names
+    def _built(self, document: Document, agreed: LocalAgreement, rng: Rng) -> Randomizer:
+        schema, names = self.schema, self.schema.feature_names
         loss, target = agreed.loss.build(), agreed.schema_.target
         classes = len(target.classes or ())
         if loss.of_classes != bool(classes) or (classes > 2 and not loss.several):
@@ -104,11 +113,11 @@ class LocalHalf:
     ) -> dict[str, Any]:
         """Return a report as JSON values.
 
-        x and y do not leave it; the noise is drawn now. x has raw features by name, y is a number or a label, `name` is
-        the `WireReport.id`, and `subject` the person that the record is about. The report spends the agreed `budget` if
-        it is None. Raises `SchemaError` if the record does not fit the schema of the agreement, `ConfigError` for a
-        budget that was not agreed to, and `NotAvailableError` if the document is too old or a needed subject is
-        missing.
+        x and y do not leave it; the noise is drawn now. x has raw features by name, y is a number or a label (None for
+        statistics), `name` is the `Sent.id`, and `subject` the person that the record is about. The report spends the
+        agreed `budget` if it is None. Raises `SchemaError` if the record does not fit the schema of the agreement,
+        `ConfigError` for a budget that was not agreed to, and `NotAvailableError` if the document is too old or a
+        needed subject is missing.
         """
         document = self.document
         if not self.fresh:
@@ -118,6 +127,25 @@ class LocalHalf:
             raise NotAvailableError(f"the job {need} of a report")
         person = None if subject is None else _text(subject)
         spend = None if budget is None else check_spend(parse_budget(budget), self.budget)
+        out: dict[str, object] = {"version": document.version, "budget": str(spend or self.budget), "id": name}
+        made = self._about(x, y, spend) if isinstance(document, StatisticsDocument) else self._gradient(x, y, spend)
+        return out | made | ({} if person is None else {"subject": person})
+
+    def _about(self, x: Mapping[str, object], y: object, spend: Budget | None) -> dict[str, object]:
+        """An answer about one of the statistics."""
+        if y is not None:
+            raise SchemaError("y: statistics have no target: leave it out")
+        if spend not in (None, self.budget):
+            raise ConfigError(f"budget: expected the agreed {self.budget}, which all reports about statistics spend")
+        with np.errstate(over="ignore"):  # clipped to the bounds
+            row = self.schema.encode_raw(x)
+        part, answer = self.randomizer(np.array([row]))
+        return {"statistic": part, "answer": answer}
+
+    def _gradient(self, x: Mapping[str, object], y: object, spend: Budget | None) -> dict[str, object]:
+        """A noisy gradient or a noisy bit."""
+        document = self.document
+        assert isinstance(document, Document)
         with np.errstate(over="ignore"):  # clipped to the bounds, or below
             row, target = self.schema.encode_one({**x, self.schema.target: y})
         if target is None:
@@ -125,11 +153,21 @@ class LocalHalf:
         made = self.randomizer(
             row, min(max(target, -FURTHEST), FURTHEST), budget=None if spend == self.budget else spend
         )
-        out: dict[str, object] = {"version": document.version, "budget": str(spend or self.budget), "id": name}
-        if document.ask != "gradient":
-            out["ask"] = document.ask.model_dump()
-        out |= {"gradient": made.gradient.tolist()} if isinstance(made, Report) else {"bit": made.yes}
-        return out if person is None else out | {"subject": person}
+        out: dict[str, object] = {} if document.ask == "gradient" else {"ask": document.ask.model_dump()}
+        return out | ({"gradient": made.gradient.tolist()} if isinstance(made, Report) else {"bit": made.yes})
+
+
+def _asked(document: StatisticsDocument) -> list[tuple[Part, float]]:
+    """What answers a document. Raises `ConfigError` for thresholds that do not fit the statistics."""
+    parts = document.parts()
+    if len(document.thresholds) != len(parts):
+        raise ConfigError("refused: expected thresholds, or none, of each statistic")
+    for (part, _), thresholds in zip(parts, document.thresholds, strict=True):
+        if len(thresholds) != (part.groups.count if isinstance(part, Roots) else 0):
+            raise ConfigError("refused: expected a threshold for each group of a quantile, and no others")
+        if isinstance(part, Roots):
+            part.thresholds = np.array(thresholds)
+    return parts
 
 
 def _text(subject: str | int) -> str:

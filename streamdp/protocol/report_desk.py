@@ -20,13 +20,26 @@ from streamdp.config.definition import Definition
 from streamdp.data.subjects import FLOAT_TEXT
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError
 from streamdp.estimators.ldp.randomizer import Randomizer
+from streamdp.learners.drawn import DrawnAnswer
 from streamdp.learners.local_reports import Answer, Report
+from streamdp.learners.local_roots import Roots
 from streamdp.privacy.guarantees import Budget, check_serviceable, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, calibrated
 from streamdp.protocol.local_agreement import LocalAgreement
 from streamdp.protocol.local_half import check_spend
 from streamdp.protocol.possible import possible
-from streamdp.protocol.reports import MALFORMED, Ask, Document, WireReport, ask_of, interval, read_report
+from streamdp.protocol.reports import (
+    MALFORMED,
+    Sent,
+    WireAnswer,
+    WireReport,
+    agreement_of,
+    ask_of,
+    interval,
+    kind_of,
+    read_report,
+)
+from streamdp.protocol.statistics_agreement import StatisticsAgreement
 from streamdp.scaling.search import Question
 
 MAX_STALENESS = 100
@@ -46,9 +59,69 @@ class Issued(NamedTuple):
 class Received(NamedTuple):
     """A report that passed all checks."""
 
-    report: Report | Answer  # what `absorb` of the estimator takes; the caller asks the ledger first
-    id: str  # the `WireReport.id`
+    report: Report | Answer | DrawnAnswer  # what `absorb` of the estimator takes; the caller asks the ledger first
+    id: str  # the `Sent.id`
     subject: str | None  # the person for the ledger; None if the job names none
+
+
+class _Gradients:
+    """What a version of a model asks, and the reports that answer it."""
+
+    def __init__(self, agreement: LocalAgreement, definition: Definition) -> None:
+        self._columns = (*definition.build_schema().feature_names, definition.schema_.target.column)
+        learner: Any = definition.build_estimator()
+        self._loss, self._d = learner.randomizer.loss, len(learner.randomizer.theta)
+        self._kind: Any = MECHANISMS[agreement.mechanism]
+
+    def asked(self, learner: Any) -> tuple[dict[str, Any], Any]:
+        """What its document shows, and what is known of the reports that answer it."""
+        randomizer: Randomizer = learner.randomizer
+        question = randomizer.question
+        assert question is not None
+        ask = ask_of(question.bit, self._columns)
+        shown = {"theta": randomizer.theta.tolist(), "scales": question.scales.tolist(), "ask": ask}
+        return shown, (ask, question.changes)
+
+    def report(self, found: WireReport, asked: Any, budget: Budget, agreed: bool) -> Report | Answer:
+        """What a report tells that spends the budget, `agreed` or less. Raises `RefusedReportError`."""
+        ask, changes = asked
+        if found.ask != ask:
+            raise RefusedReportError("question")
+        if found.gradient is None:
+            return Answer(Question(*interval(ask), 0, self._columns.index(ask.column)), bool(found.bit), budget)
+        if len(found.gradient) != self._d:
+            raise RefusedReportError("length")
+        mechanism, g = (
+            calibrated(self._kind, budget, self._loss.bound, self._loss.sensitivity),
+            np.array(found.gradient),
+        )
+        made = possible(mechanism, agreed, g) if np.abs(g).max() <= _LARGEST else None
+        if made is None:
+            raise RefusedReportError("impossible")
+        return Report(made, budget, changes=changes)
+
+
+class _Cells:
+    """As `_Gradients`, of statistics."""
+
+    def __init__(self, agreement: StatisticsAgreement, _: Definition) -> None:
+        self._parts = [part for part, _ in agreement.parts()]
+
+    def asked(self, learner: Any) -> tuple[dict[str, Any], Any]:
+        """See `_Gradients.asked`."""
+        roots = [part if isinstance(part, Roots) else None for _, part, _ in learner.reported()]
+        shown = {"thresholds": [[] if part is None else part.thresholds.tolist() for part in roots]}
+        return shown, [0 if part is None else part.block for part in roots]
+
+    def report(self, found: WireAnswer, asked: Any, budget: Budget, agreed: bool) -> DrawnAnswer:
+        """See `_Gradients.report`: all reports spend the agreed budget."""
+        if found.statistic >= len(self._parts):
+            raise RefusedReportError("question")
+        if not agreed:
+            raise RefusedReportError("budget")
+        if not self._parts[found.statistic].possible(found.answer):
+            raise RefusedReportError("impossible")
+        return DrawnAnswer(found.statistic, tuple(found.answer), asked[found.statistic], budget)
 
 
 class ReportDesk:
@@ -64,15 +137,17 @@ class ReportDesk:
     ) -> None:
         if max_staleness < 0 or not lifetime_s > 0:
             raise ConfigError("expected a max_staleness of at least 0 and a positive lifetime")
-        self.agreement = LocalAgreement.of(job, definition)
+        self.agreement = agreement_of(job, definition)
         self._digest = self.agreement.digest()
         self._budget = parse_budget(self.agreement.budget)
-        self._columns = (*definition.build_schema().feature_names, definition.schema_.target.column)
+        kind: Any = _Gradients if isinstance(self.agreement, LocalAgreement) else _Cells
+        self._document = kind_of(self.agreement)
+        self._side: _Gradients | _Cells = kind(self.agreement, definition)
         self._max_staleness, self._lifetime_s = max_staleness, lifetime_s
         self.elsewhere: frozenset[int] = frozenset()
         self._lock = threading.Lock()
-        self._asked: dict[int, tuple[Ask, int]] = {}  # the question of a version, and the changes of its scales
-        self._newest: tuple[int, Randomizer] | None = None
+        self._asked: dict[int, Any] = {}  # what a version asked
+        self._newest: tuple[int, dict[str, Any]] | None = None  # and what its document shows
         self._issued: tuple[float, Issued] | None = None
 
     @property
@@ -87,11 +162,9 @@ class ReportDesk:
         version is the number of the shard's commits, and `OF_A_SHARD` times the number of the shard. It grows, unless
         the service has another shard now.
         """
-        randomizer = learner.randomizer
-        assert randomizer.question is not None
-        asked = ask_of(randomizer.question.bit, self._columns), randomizer.question.changes
+        shown, asked = self._side.asked(learner)
         with self._lock:
-            self._newest, self._issued = (version, randomizer), None
+            self._newest, self._issued = (version, shown), None
             self._asked = {v: a for v, a in self._asked.items() if version - self._max_staleness <= v < version}
             self._asked[version] = asked
 
@@ -110,16 +183,13 @@ class ReportDesk:
                 self._issued = expires_at, self._written(*self._newest, expires_at)
             return self._issued[1]
 
-    def _written(self, version: int, randomizer: Randomizer, expires_at: float) -> Issued:
-        assert randomizer.question is not None
-        document = Document.model_construct(
-            **{name: getattr(self.agreement, name) for name in LocalAgreement.model_fields},
+    def _written(self, version: int, shown: dict[str, Any], expires_at: float) -> Issued:
+        document = self._document.model_construct(
+            **{name: getattr(self.agreement, name) for name in type(self.agreement).model_fields},
             agreement=self._digest,
             version=version,
             expires_at=expires_at,
-            theta=randomizer.theta.tolist(),
-            scales=randomizer.question.scales.tolist(),
-            ask=self._asked[version][0],
+            **shown,
         )
         etag = f'"{self._digest[:16]}-{version}-{expires_at:.0f}"'
         return Issued(document.model_dump_json(by_alias=True).encode(), etag)
@@ -128,31 +198,21 @@ class ReportDesk:
         """Read and check one report, a JSON value `item`. Nothing is counted or learned.
 
         Raises `RefusedReportError` with the reason: `malformed`, `stale`, `version` (not issued yet), `budget` (not the
-        agreed one, or more), `question` (another one than this version asks), `length`, `impossible` (the mechanism
+        agreed one, or more), `question` (another one than this version asks), `length`, `impossible` (the noise
         cannot produce it), `missing`, `float`, `not_an_integer` (the subject) or `elsewhere` (the version is of
         another shard, so only the service of that shard knows what it asked).
         """
-        found = read_report(item)
+        found: Any = read_report(item, self._document.reads)
         with self._lock:
             newest = -1 if self._newest is None else self._newest[0]
-            randomizer = None if self._newest is None else self._newest[1]
             asked = self._asked.get(found.version)
-        if asked is None or randomizer is None:
+        if asked is None:
             if (shard := found.version // OF_A_SHARD) != max(newest, 0) // OF_A_SHARD:
                 raise RefusedReportError(ELSEWHERE if shard in self.elsewhere else "stale")
             raise RefusedReportError("version" if found.version > newest else "stale")
-        ask, changes = asked
-        if found.ask != ask:
-            raise RefusedReportError("question")
         budget = self._spend(found)
         subject = self._subject(found)
-        if found.gradient is None:
-            assert ask != "gradient"
-            question = Question(*interval(ask), 0, self._columns.index(ask.column))
-            answer = Answer(question, bool(found.bit), budget)
-            return Received(answer, found.id, subject)
-        gradient = self._gradient(found.gradient, budget, randomizer)
-        return Received(Report(gradient, budget, changes=changes), found.id, subject)
+        return Received(self._side.report(found, asked, budget, budget == self._budget), found.id, subject)
 
     def receive_all(
         self, items: list[Any]
@@ -177,26 +237,15 @@ class ReportDesk:
             ids[i] = item["id"], _written(item)
         return received, ids, dead
 
-    def _spend(self, found: WireReport) -> Budget:
+    def _spend(self, found: Sent) -> Budget:
         with contextlib.suppress(ConfigError, BudgetError):
             spend = check_spend(parse_budget(found.budget), self._budget)
             check_serviceable(spend)
             return spend
         raise RefusedReportError("budget")
 
-    def _gradient(self, values: list[float], budget: Budget, randomizer: Randomizer) -> np.ndarray:
-        if len(values) != len(randomizer.theta):
-            raise RefusedReportError("length")
-        loss, g = randomizer.loss, np.array(values)
-        kind: object = MECHANISMS[self.agreement.mechanism]
-        mechanism = calibrated(kind, budget, loss.bound, loss.sensitivity)
-        made = possible(mechanism, budget == self._budget, g) if np.abs(g).max() <= _LARGEST else None
-        if made is None:
-            raise RefusedReportError("impossible")
-        return made
-
-    def _subject(self, found: WireReport) -> str | None:
-        kind = self.agreement.schema_.subject
+    def _subject(self, found: Sent) -> str | None:
+        kind = self.agreement.subject
         if kind is None:
             return None
         if found.subject is None:

@@ -17,9 +17,9 @@ import orjson
 
 from streamdp.errors import ConfigError, NotAvailableError, RefusedReportError
 from streamdp.privacy.guarantees import parse_budget
-from streamdp.protocol.local_agreement import LocalAgreement
+from streamdp.protocol.local_agreement import Agreed
 from streamdp.protocol.report_desk import LIFETIME_S, Issued
-from streamdp.protocol.reports import Document, WireReport, read_document, read_report
+from streamdp.protocol.reports import AnyDocument, Sent, kind_of, read_document, read_report
 
 _MOST_OF_A_CALL = 1000
 _BYTES_OF_A_CALL = 4 << 20
@@ -32,14 +32,14 @@ class ReportMixer:
     another budget would not hide among the others.
     """
 
-    def __init__(self, agreement: LocalAgreement, people: int) -> None:
-        self._agreement, self._people = agreement, people
+    def __init__(self, agreement: Agreed, people: int) -> None:
+        self._agreement, self._people, self._kind = agreement, people, kind_of(agreement)
         self._budget, self._digest = parse_budget(agreement.budget), agreement.digest()
         self._lock = threading.Lock()
-        self._document: Document | None = None  # of the open batch
+        self._document: AnyDocument | None = None  # of the open batch
         self._learner_version = 0
         self._issued: tuple[float, Issued] | None = None
-        self._taken: dict[str, WireReport] = {}
+        self._taken: dict[str, Sent] = {}
         self._closed: list[tuple[str, bytes]] = []
 
     def __reduce__(self) -> Any:
@@ -103,15 +103,13 @@ class ReportMixer:
         return dead
 
     def _take(self, item: object) -> None:
-        found, document = read_report(item), self._document
+        document = self._document
+        found: Any = read_report(item, self._kind.reads)
         if document is None or found.version != document.version:
             raise RefusedReportError("stale")
         if parse_budget(found.budget) != self._budget or found.subject is not None:
             raise RefusedReportError("budget" if found.subject is None else "malformed")
-        if found.ask != document.ask:
-            raise RefusedReportError("question")
-        if found.gradient is not None and len(found.gradient) != len(document.theta):
-            raise RefusedReportError("length")
+        document.check(found)
         if self._taken.setdefault(found.id, found) != found:
             raise RefusedReportError("id_reused")
 
@@ -121,7 +119,7 @@ class ReportMixer:
         secrets.SystemRandom().shuffle(reports)
         same = {"version": self._learner_version, "budget": self._agreement.budget}
         written = [
-            found.model_dump(mode="json", include={"ask", "gradient", "bit"}, exclude_none=True)
+            found.model_dump(mode="json", exclude={*Sent.model_fields}, exclude_none=True)
             | same
             | {"id": uuid.uuid4().hex}
             for found in reports

@@ -54,6 +54,7 @@ def _absorb(estimator: Any, batch: Batch) -> np.ndarray:
         refused = estimator.n_refused
         estimator.absorb(report, subject=None if batch.subjects is None else batch.subjects[i])
         outcome[i] = JOINED if estimator.n_refused == refused else REFUSED
+    estimator.learner.close()  # what devices are asked next follows from all these reports
     return outcome
 
 

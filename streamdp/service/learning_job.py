@@ -38,7 +38,6 @@ from streamdp.errors import (
     StoreUnavailableError,
     reason_of,
 )
-from streamdp.learners.local_reports import LocalReports
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.expected import Expected
 from streamdp.runtime.runner import Runner
@@ -92,10 +91,11 @@ class LearningJob(Job):
         self._reading: asyncio.Task[None] | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._desk: ReportDesk | None = None
-        with contextlib.suppress(ConfigError):  # its mechanism makes no noise, or it has statistics
+        try:
             self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
-        if isinstance(self._settings, ReportsSourceConfig) and self._desk is None:
-            raise ConfigError("source.content: this job takes no reports, because its mechanism makes no noise")
+        except ConfigError as error:
+            if isinstance(self._settings, ReportsSourceConfig):
+                raise ConfigError(f"source.content: this job takes no reports: {error}") from None
         self._trouble = _NOT_OPEN
         self._refusal: str | None = _NOT_OPEN  # why calls are not learned here now; None if they are
 
@@ -171,9 +171,7 @@ class LearningJob(Job):
         version = mine.shard.partition * OF_A_SHARD + mine.seq
         if desk.version != version:
             self._asking = restore(mine, self._asking)
-            estimator = self._asking.estimator
-            assert isinstance(estimator.learner, LocalReports), "the configuration allows no other"
-            desk.show(version, estimator)
+            desk.show(version, self._asking.estimator)
         return desk
 
     def notes(self) -> list[str]:

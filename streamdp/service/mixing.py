@@ -10,9 +10,9 @@ import orjson
 from streamdp.config.job import JobConfig
 from streamdp.config.shuffle import MixerSourceConfig
 from streamdp.errors import ConfigError, SchemaError, SourceUnavailableError, reason_of
-from streamdp.protocol.local_agreement import LocalAgreement
 from streamdp.protocol.report_desk import Issued
 from streamdp.protocol.report_mixer import ReportMixer
+from streamdp.protocol.reports import agreement_of
 from streamdp.service.jobs import ANSWER_S, Job
 from streamdp.service.problems import busy
 
@@ -29,7 +29,7 @@ class MixingJob(Job):
         super().__init__(config)
         assert isinstance(config.source, MixerSourceConfig)
         assert config.shuffled is not None, "the configuration needs it"
-        self.mixer = ReportMixer(LocalAgreement.of(config.job, config), config.shuffled.people)
+        self.mixer = ReportMixer(agreement_of(config.job, config), config.shuffled.people)
         self._link = config.source.build(config.job)
         self._opening = asyncio.Lock()
         self._forwarding: asyncio.Task[None] | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from streamdp.protocol.reports import Document
+from streamdp.protocol.reports import Document, StatisticsDocument
 from streamdp.service import calls, documents, schemas
 from streamdp.service.jobs import no_reports
 from streamdp.service.learning import OUTCOMES, idempotency_key, learning_job, nothing
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/models", tags=["reports"], route_class=Route, def
 @router.get(
     "/{job}/randomizer",
     responses={
-        200: {"model": Document},
+        200: {"model": Document | StatisticsDocument},
         304: {"description": "The document is the one of the ETag."},
         **responses(400, 401, 403, 404, 409),
     },

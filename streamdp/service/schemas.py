@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from streamdp.data.subjects import subject_bytes
-from streamdp.protocol.reports import WireReport
+from streamdp.protocol.reports import WireAnswer, WireReport
 
 MAX_RECORDS = 10_000
 """The most records or reports of a call."""
@@ -182,7 +182,7 @@ class LearnCall(Sent):
 class ReportsCall(Sent):
     """Reports of devices: see docs/reports.md. One that does not fit is not learned, and the others are."""
 
-    reports: list[WireReport] = Field(max_length=MAX_RECORDS)
+    reports: list[WireReport | WireAnswer] = Field(max_length=MAX_RECORDS)
 
 
 class Health(BaseModel):

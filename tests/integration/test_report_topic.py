@@ -90,3 +90,36 @@ def test_reports_of_a_topic_are_checked_and_count_once(
     assert sum(snapshot.position["place"][number] for number in ("0", "1")) == 13
     for path in tmp_path.iterdir():
         assert MARK.encode() not in path.read_bytes()
+
+
+def test_reports_about_statistics_come_by_a_topic_and_count_once(
+    tmp_path: Path, broker: Broker, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(2)
+    schema = {"features": {"hours": [0, 60], "sector": ["public", "private"]}}
+    declared = {"hours": {"mean": "hours"}, "median": {"quantile": 0.5, "of": "hours"}, "s": {"proportion": "sector"}}
+    source = {"type": "kafka", "content": "reports", "topic": topic, "brokers": broker.bootstrap}
+    model = {"trust": "nobody", "budget": "eps=4"}
+    config = job(tmp_path, source=source, schema=schema, statistics=declared, model=model, cap=None)
+    sent: list[bytes] = []
+    with client(config) as http:
+        for i in range(4):  # each round answers one document
+            half = device(http)
+            made = [half.report({"hours": 30 + n % 10, "sector": "private"}, None, f"{i} {n}") for n in range(100)]
+            sent += [json.dumps(report).encode() for report in made]
+            produce(broker, topic, *sent[-100:])
+            assert counted(http, 100 * (i + 1)) == (100 * (i + 1), 0, 0)
+        bad = [made[0] | {"id": "a", "answer": [9]}, made[0] | {"id": "b", "statistic": 3}, {"id": MARK}]
+        produce(broker, topic, sent[0], *(json.dumps(item).encode() for item in bad))
+        assert counted(http, 403) == (400, 0, 3)
+        assert set(http.get("/page/job/late").json()["reasons"]) == {"impossible", "question", "malformed"}
+        asked = http.get("/v1/models/late/randomizer").json()["thresholds"]
+    assert asked != [[], [0.0], []]
+    produce(broker, topic, sent[7], sent[250])  # while the service is away
+    with client(config) as http:
+        assert http.get("/v1/models/late/randomizer").json()["thresholds"] == asked
+        produce(broker, topic, json.dumps(device(http).report({"hours": 1, "sector": "public"}, None, "last")).encode())
+        assert counted(http, 404) == (401, 0, 3)
+        rows = http.get("/v1/models/late/statistics").json()["statistics"]
+        (mean,) = [row["value"] for row in rows if row["statistic"] == "hours"]
+        assert 25 < mean < 45

@@ -150,3 +150,25 @@ def test_an_attack_keeps_below_the_claim_and_finds_half_the_noise(
     found = attack(case, 12_000)
     assert 0.5 < found <= 1
     assert attack(case, 12_000, **broken) > 1.2
+
+
+def test_a_report_about_statistics_keeps_the_claim_and_finds_half_the_noise() -> None:
+    """All parts, of which two are drawn by chance. The score is the log ratio of two counts of an answer."""
+    declared = {"count": {"count": "g"}, "mean": {"mean": "x", "by": "g"}, "median": {"quantile": 0.5, "of": "x"}}
+    schema, records = (
+        {"features": {"g": ["a", "b"], "x": [-1, 1]}},
+        [[{"g": "a", "x": 1}, None], [{"g": "b", "x": -1}, None]],
+    )
+
+    def found(budget: str) -> float:
+        model = {"estimator": "Statistics", "trust": "nobody", "budget": budget}
+        job = Definition.model_validate({"schema": schema, "statistics": declared, "model": model})
+        desk = ReportDesk("worst", job)
+        desk.show(0, job.build_estimator())
+        made = draws({"document": json.loads(desk.document().text)}, records, 20_000)[:, :, 0].astype(int)
+        counts = [np.bincount(each[:10_000], minlength=3000) + 1 for each in made]
+        scores = [np.log(counts[0] / counts[1])[each[10_000:]] for each in made]
+        return epsilon_lower_bound(scores[0], scores[1], false_alarm=1e-9)
+
+    assert 0.5 < found("eps=1") <= 1
+    assert found("eps=2") > 1

@@ -1,11 +1,14 @@
 """Statistics keep their budget: attacks on two neighbouring streams, and the same attacks on half the noise."""
 
+import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamdp import ApproxDP, GaussianDP, PureDP, stats
+from streamdp.config.definition import Definition
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import All, Bins, Cells, Levels, Thirds, Values
 from streamdp.learners.held import HeldPure, PanPure
@@ -16,6 +19,8 @@ from streamdp.learners.ranks import BINS, Ranks, drawn
 from streamdp.learners.sums import Held, Pan
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms.additive import grid_laplace
+from streamdp.protocol.local_half import LocalHalf
+from streamdp.protocol.report_desk import ReportDesk
 from tests.support.audit import lower_bound
 from tests.support.oracles import reports
 from tests.support.sizes import some
@@ -98,6 +103,50 @@ def test_a_whole_report_of_statistics_keeps_the_claim() -> None:
         found.append(np.array(runs))
     assert lower_bound(PureDP(1.0), found[0], -found[1]) <= 1.0
     assert lower_bound(PureDP(1.0), found[0], found[1]) <= 1.0
+
+
+DEVICES = {"count": {"count": "g"}, "mean": {"mean": "x", "by": "g"}, "median": {"quantile": 0.5, "of": "x"}}
+
+
+def attack_of_a_device(statistics: Any, thresholds: list[list[float]], budget: str) -> float:
+    """The epsilon that an observer of one report finds: a hostile learner chose the thresholds.
+
+    The score is the log ratio of how often an answer came in a first half of the runs; the bound is of the others.
+    """
+    job = Definition.model_validate(
+        {
+            "schema": {"features": {"g": ["a", "b"], "x": [-1, 1]}},
+            "statistics": statistics,
+            "model": {"estimator": "Statistics", "trust": "nobody", "budget": budget},
+        }
+    )
+    desk = ReportDesk("audit", job)
+    desk.show(0, job.build_estimator())
+    half = LocalHalf(json.dumps(json.loads(desk.document().text) | {"thresholds": thresholds}).encode())
+    found: list[list[Any]] = []
+    for record in ({"g": "a", "x": 1.0}, {"g": "b", "x": -1.0}):
+        row = np.array([half.schema.encode_raw(record)])
+        made = (half.randomizer(row) for _ in range(2 * RUNS))
+        found.append([(part, *answer) for part, answer in made])
+    first, second = (Counter(each[:RUNS]) for each in found)
+    scores = [np.array([np.log((first[a] + 1) / (second[a] + 1)) for a in each[RUNS:]]) for each in found]
+    return lower_bound(PureDP(1.0), scores[0], scores[1])
+
+
+@pytest.mark.parametrize("thresholds", some([[0.0], [1.0], [-1.0]], 0), ids=str)
+def test_a_report_of_a_device_keeps_the_claim_and_one_with_half_the_noise_does_not(thresholds: list[float]) -> None:
+    """False alarms: 1e-6 each. Whichever part is drawn, and whatever the learner asks."""
+    shown = [[], [], thresholds]
+    assert 0.5 < attack_of_a_device(DEVICES, shown, "eps=1") <= 1.0
+    assert attack_of_a_device(DEVICES, shown, "eps=2") > 1.0
+
+
+def test_the_report_of_a_device_about_many_cells_keeps_the_claim() -> None:
+    """A report with a bit for each cell. False alarms: 1e-6 each."""
+    edges = {"x": [-1, -0.9, -0.8, -0.7, -0.6, 0, 1]}
+    declared = {"table": {"count": ["g", "x"], "edges": edges}}
+    assert attack_of_a_device(declared, [[]], "eps=1") <= 1.0
+    assert attack_of_a_device(declared, [[]], "eps=2.5") > 1.0
 
 
 COVERED = {"mean": {"mean": "x", "by": "g"}, "share": {"proportion": "g"}, "median": {"quantile": 0.5, "of": "x"}}

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from streamdp.errors import SchemaError
 from streamdp.estimators.ldp.randomizer import Report
@@ -25,9 +26,11 @@ from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.possible import possible
 from streamdp.protocol.report_desk import ReportDesk
 from streamdp.scaling import unit_table as k
-from tests.support.local_reports import EDGES, JOBS, PERSON, truth
+from tests.support.local_reports import EDGES, JOBS, truth
+from tests.support.local_reports import PERSON as TRAVELLER
 from tests.support.paths import ROOT
 from tests.support.states import units_of
+from tests.support.statistics_reports import PERSON, definition, desk_of, people
 
 PATH = ROOT / "clients" / "vectors" / "reports-1.json"
 FOREVER = 4102444800.0  # the first second of 2100
@@ -57,6 +60,10 @@ class GivenWords(SeededEntropy):
 
     def _renew(self, length: int) -> None:
         raise AssertionError("a draw needs more words than it has")
+
+    def draw(self, count: int) -> np.ndarray:
+        """The words from the first one on."""
+        return self.words[1 : 1 + count].copy()
 
 
 def word(job: str, n: int, at: int) -> int:
@@ -98,6 +105,12 @@ def calibration(mechanism: str, budget: str, d: int, own: bool) -> dict[str, flo
     return {name: float(row[at]) for name, at in names.items()}
 
 
+def text_of(desk: ReportDesk, version: int) -> bytes:
+    """The newest document of a desk, which does not expire."""
+    assert desk._newest is not None
+    return desk._written(version, desk._newest[1], FOREVER).text
+
+
 def documents(job: str) -> list[bytes]:
     """A job's documents: the first one, and later ones with each question."""
     learner: Any = JOBS[job].build_estimator()
@@ -106,7 +119,7 @@ def documents(job: str) -> list[bytes]:
     out = []
     for version in range(4):
         desk.show(version, learner)
-        out.append(desk._written(version, desk._newest[1], FOREVER).text)
+        out.append(text_of(desk, version))
         if version == 1 and units_of(learner).summary.size:
             units_of(learner).progress[k.ASKED] = 0.0
             continue
@@ -140,16 +153,16 @@ def case(job: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
     """All that a device computes from a document and the person, with these draws."""
     half = LocalHalf(text)
     schema = JOBS[job].build_schema()
-    row, y = schema.encode_one({**PERSON, schema.target: truth(job)})
+    row, y = schema.encode_one({**TRAVELLER, schema.target: truth(job)})
     assert y is not None
     reports = []
     for n in numbers:
         half.randomizer = replace(half.randomizer, rng=GivenWords(job, n))
-        reports.append({"n": n, "report": half.report(PERSON, truth(job), f"{job}-{n}")})
+        reports.append({"n": n, "report": half.report(TRAVELLER, truth(job), f"{job}-{n}")})
     out: dict[str, Any] = {
         "job": job,
         "document": json.loads(text),
-        "x": PERSON,
+        "x": TRAVELLER,
         "y": truth(job),
         "columns": list(row.values()),
         "target": y,
@@ -166,19 +179,56 @@ def case(job: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
     return out
 
 
+SURVEYS = {
+    "survey": definition(),
+    "survey of mu": definition(model={"budget": "mu=0.8"}),
+    "survey at 4": definition(model={"budget": "eps=4"}),
+}
+"""Jobs with statistics: the table of the first two has a bit for each cell, and that of the last one has not."""
+
+SURVEYED: list[dict[str, Any]] = [
+    PERSON,
+    {"age": 30, "hours": 60, "pay": 1, "sector": "none", "word": "tea"},
+    {"age": "49.999", "hours": -3, "pay": 1e6, "sector": "public", "word": "\U0001f600x"},
+    {"age": 1e300, "hours": 30, "pay": 31.622776601683793, "sector": "public", "word": " \u00e9\u00e9\u00e9"},
+    {"age": 96, "hours": 9.99, "pay": 2.5, "sector": "none", "word": "a"},
+]
+"""Records at the edges of bins and bounds, and texts of characters of several bytes."""
+
+
+def surveys() -> list[tuple[str, bytes, list[int]]]:
+    """The documents of the surveys, before and after reports about quantiles, with the draws of each."""
+    out = []
+    for name, job in SURVEYS.items():
+        desk, learner = desk_of(job)
+        for version in range(2):
+            desk.show(version, learner)
+            out.append((name, text_of(desk, version), list(range(60))))
+            learner.learn_many(pl.DataFrame(people(4000)))
+    return out
+
+
+def survey_case(name: str, text: bytes, numbers: list[int]) -> dict[str, Any]:
+    """What a device reports about statistics, with these draws: draw n is of the record n, in turn."""
+    made = [(n, SURVEYED[n % len(SURVEYED)], LocalHalf(text, None, GivenWords(name, n))) for n in numbers]
+    reports = [{"n": n, "x": x, "report": half.report(x, None, f"{name}-{n}")} for n, x, half in made]
+    return {"job": name, "document": json.loads(text), "reports": reports}
+
+
 def columns_at(name: str, value: Any) -> dict[str, Any]:
     """The columns of a person with another value, with "job": the transforms; null if the record is refused."""
-    x, columns = PERSON | {name: value}, None
+    x, columns = TRAVELLER | {name: value}, None
     with contextlib.suppress(SchemaError):
         columns = JOBS["transforms"].build_schema().encode_raw(x)
     return {"x": x, "columns": columns}
 
 
-def vectors(shown: list[tuple[str, bytes, list[int]]]) -> dict[str, Any]:
-    """All vectors for these documents of jobs and these draws."""
+def vectors(shown: list[tuple[str, bytes, list[int]]], surveyed: list[tuple[str, bytes, list[int]]]) -> dict[str, Any]:
+    """All vectors for these documents of jobs with models, and with statistics, and these draws."""
     return {
         "protocol": 1,
         "cases": [case(*each) for each in shown],
+        "statistics": [survey_case(*each) for each in surveyed],
         "records": [columns_at(name, value) for name, values in EDGES.items() for value in values],
         "calibrations": [
             {"mechanism": m, "budget": b, "d": d, "own": own} | calibration(m, b, d, own)
@@ -192,6 +242,8 @@ def vectors(shown: list[tuple[str, bytes, list[int]]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = vectors([(job, text, numbers) for job in JOBS for numbers in [numbers_of(job)] for text in documents(job)])
+    found = vectors(
+        [(job, text, numbers) for job in JOBS for numbers in [numbers_of(job)] for text in documents(job)], surveys()
+    )
     PATH.parent.mkdir(exist_ok=True)
     PATH.write_text(json.dumps(found, separators=(",", ":")).replace('{"job":', '\n{"job":') + "\n")

@@ -125,6 +125,11 @@ class _Reports(Estimator):
             tuple(self._index or TRUTH_VALUES),
         )
 
+    @property
+    def takes_reports(self) -> bool:
+        """See `Estimator.takes_reports`: not with statistics beside the model, which take some of the records."""
+        return self._side_of is None
+
     def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
@@ -142,12 +147,7 @@ class _Reports(Estimator):
         Raises `SchemaError` if it is not a finite vector of the right length, an answer about no column that is scaled,
         or without a subject although there is a ledger, and `NotAvailableError` before the features are known.
         """
-        learner: LocalReports = self._learner(LocalReports, "absorb")
-        self._admission.need_subjects((subject,))
-        take = learner.taken(report)
-        with self.learner.rng.lock:
-            if self._admission.admit_report(self.learner, subject, report.budget, report.private):
-                take()
+        self._take_report(report, subject)
 
 
 class _Average(_Reports):

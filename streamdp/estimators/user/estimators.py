@@ -154,14 +154,9 @@ class _UserLevel(Estimator):
         Raises `SchemaError` if the report answers another question than the open one, or is no answer to it, or has no
         subject although there is a ledger; then nothing changes.
         """
-        learner: UserReports = self._learner(UserReports, "absorb")
-        self._admission.need_subjects((subject,))
         if not isinstance(report, UserReport):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
-        with self.learner.rng.lock:
-            take = learner.taken(report)
-            if self._admission.admit_report(self.learner, subject, report.budget, report.private):
-                take()
+        self._take_report(report, subject)
 
     def close_user(self, subject: Subject) -> None:
         """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.

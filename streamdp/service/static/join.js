@@ -1,6 +1,6 @@
 // The form of a job: its answers become a noisy report in this browser.
 // The address may end with #agreement=DIGEST&token=TOKEN: what follows # is not sent to the service.
-import { Device, StreamDPError, encode, storedNotes } from "/device.js";
+import { Device, StreamDPError, keepOf, storedNotes } from "/device.js";
 
 const at = (id) => document.getElementById(id);
 const job = decodeURIComponent(location.pathname.split("/").at(-1));
@@ -34,16 +34,24 @@ function field(name, column, { bounds, categories, cyclic, hash }, { label, unit
 }
 
 function form({ schema }, words) {
-  const { target, features, subject } = schema, inputs = new Map(); // by column, which several features may share
+  const { target = null, features, subject } = schema, inputs = new Map(); // by column, which several features may share
   for (const feature of features) if (!feature.product) inputs.set(feature.column ?? feature.name, feature);
   for (const [column, feature] of inputs) at("fields").append(field(`x:${column}`, column, feature, words.features[column]));
-  at("fields").append(field("y", target.name, { bounds: target.bounds, categories: target.classes }, words.target));
+  if (target) at("fields").append(field("y", target.name, { bounds: target.bounds, categories: target.classes }, words.target));
   at("identity").hidden = subject === null;
   if (subject !== null) at("identity").append(field("subject", "Your identifier", {}, words.subject));
 }
 
-function agreed({ budget, mechanism, loss, job }, digest) {
-  const parts = { Job: job, "Your report spends": budget, Noise: mechanism, Loss: loss.name };
+/** A statistic in words. */
+function described({ name, kind, by, of, quantile }) {
+  const columns = by.map(({ column }) => column.replaceAll("_", " ")).join(" and "), number = of?.replaceAll("_", " ");
+  const words = { heavy_hitters: "frequent texts", quantile: `quantile ${quantile}` }[kind] ?? kind;
+  return `${name}: ${words} of ${number ?? columns}${number && columns ? ` by ${columns}` : ""}`;
+}
+
+function agreed({ budget, mechanism, loss, statistics, job }, digest) {
+  const parts = { Job: job, "Your report spends": budget };
+  Object.assign(parts, statistics ? { "Your report is about one of": statistics.map(described).join("; ") } : { Noise: mechanism, Loss: loss.name });
   at("agreed").replaceChildren(...Object.entries(parts).map(([name, value]) => {
     const box = document.createElement("div");
     box.append(part("dt", name), part("dd", value));
@@ -64,8 +72,8 @@ function likelihood({ noise, budget }, truth, report) {
 }
 
 /** How often a guess between two equally likely answers is right at most, if it is made with the report. */
-function surest({ budget, noise }) {
-  if (budget.kind === "mu") return noise.keep; // Phi(mu / 2)
+function surest({ budget }) {
+  if (budget.kind === "mu") return keepOf(budget.kind, budget.amount); // Phi(mu / 2)
   const ratio = Math.exp(budget.amount);
   return Number.isFinite(ratio) ? (ratio + budget.delta) / (1 + ratio) : 1;
 }
@@ -97,7 +105,7 @@ function told({ outcome, reason }) {
 function answered() {
   const values = new FormData(at("form")), x = {};
   for (const [name, value] of values) if (name.startsWith("x:")) x[name.slice(2)] = value;
-  encode(current.document.schema, x, values.get("y"));
+  current.truth(x, values.get("y"));
   return { x, y: values.get("y"), subject: values.get("subject") };
 }
 
@@ -115,7 +123,7 @@ async function send(event) {
     if (randomizer && x) {
       const truth = randomizer.truth(x, y);
       at("truth").textContent = typeof truth === "boolean" ? `The question: ${JSON.stringify(note.report.ask)}\nThe true answer: ${truth ? "yes" : "no"}` : JSON.stringify(truth, null, 1);
-      conclude(randomizer, x, y, note.report);
+      if (!randomizer.statistics) conclude(randomizer, x, y, note.report);
     }
     at("result").hidden = false;
   } catch (error) {

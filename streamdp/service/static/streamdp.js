@@ -201,14 +201,19 @@ const roundDown = (amount) => {
   return Math.floor(amount / unit) * unit;
 };
 
+/** The probability of a true answer: `truth` of streamdp/privacy/mechanisms/response.py. */
+export function keepOf(kind, amount) {
+  const told = kind === "mu" ? phi(amount / 2) * (1 - 2 ** -40) : (1 / (1 + Math.exp(-amount))) * (1 - 2 ** -50);
+  return Math.max(0.5, Math.min(told, 1 - 2 ** -50));
+}
+
 /** What the samplers need: the noise of a mechanism for a budget, as `Mechanism.rows` derives it. */
 export function calibrate(mechanism, budget, loss, d, own = false) {
   const { kind } = budget;
   refuse(mechanism === "gaussian" ? kind !== "eps" : ["laplace", "privunit"].includes(mechanism) && kind === "eps", `${mechanism} does not serve this budget`);
   const rounded = own && (mechanism === "privunit" || kind === "approx");
   const amount = rounded ? roundDown(budget.amount) : budget.amount;
-  const told = kind === "mu" ? phi(amount / 2) * (1 - 2 ** -40) : (1 / (1 + Math.exp(-amount))) * (1 - 2 ** -50);
-  const keep = Math.max(0.5, Math.min(told, 1 - 2 ** -50));
+  const keep = keepOf(kind, amount);
   if (mechanism === "privunit") {
     const [inverse, gamma, p] = cap(amount, d), bound = loss.bound * ARITHMETIC;
     const radial = d > 2 ? (1 - gamma ** 2) ** ((d - 2) / 2) : 1;
@@ -320,6 +325,63 @@ export function randomize(noise, gradient, words = new Words()) {
 
 /** A noisy bit: the true one with probability `keep`. */
 export const respond = (truth, keep, words = new Words()) => truth === unit(words.next()) < keep;
+
+// -- reports about statistics -------------------------------------------------------------------------------------------
+
+const CAREFUL = 1 - 2 ** -30, MOST_CELLS = 2 ** 16;
+
+/** The noise of a report of one of several cells: `Oracle` of streamdp/learners/local_counts.py. */
+export function oracle(cells, { kind, amount }, unary = undefined) {
+  const p = keepOf(kind, amount), epsilon = Math.log(p / (1 - p));
+  if (unary ?? cells > 3 * Math.exp(Math.min(epsilon, 50)) + 2) {
+    const other = Math.ceil((2 ** 16 / (Math.exp(epsilon) + 1)) * (2 - CAREFUL));
+    refuse(other < 2 ** 15, "expected a larger budget or fewer cells");
+    return { cells, other, words: Math.ceil(cells / 4) };
+  }
+  return { cells, keep: (Math.expm1(epsilon) / (Math.expm1(epsilon) + cells)) * CAREFUL, words: 2 };
+}
+
+/** The cells that a report of one cell counts for. */
+function noisyCells({ cells, other, keep }, cell, words) {
+  if (other === undefined) {
+    const kept = BigInt(Math.floor(Math.min(keep * 2 ** 64, 2 ** 64 - 4096)));
+    return [((BigInt(words[0][1]) << 32n) | BigInt(words[0][0])) < kept ? cell : Math.floor(unit(words[1]) * cells)];
+  }
+  const bits = (j) => (words[j >> 2][(j >> 1) & 1] >>> (16 * (j & 1))) & 0xffff;
+  return Array.from({ length: cells }, (_, j) => j).filter((j) => bits(j) < (j === cell ? 2 ** 15 : other));
+}
+
+const WHOLE = 0.2, MOST_BITS = 5, NO_BYTE = 255; // see streamdp/learners/hitters.py
+
+/** The noise of a report of a text: of the most bits with the least variance. */
+function textOracle(budget) {
+  const several = Array.from({ length: MOST_BITS }, (_, k) => oracle(2 ** (k + 1), budget, false));
+  const worth = ({ cells, keep }) => (cells - 1) * keep ** 2;
+  return several.reduce((best, each) => (worth(each) > worth(best) ? each : best));
+}
+
+/** The length, the hash and the noisy value that are reported of the bytes of a text. */
+function noisyText(noise, bytes, words) {
+  const mixed = (hash, factor) => BigInt.asUintN(64, hash * factor), odd = (n) => { let sum = 0; for (; n; n >>= 1) sum ^= n & 1; return sum; };
+  const digits = [...bytes.flatMap((byte) => [byte >> 4, byte & 15]), 0], last = digits.length - 1;
+  const at = Math.min(Math.floor(unit(words[0]) * (last / (1 - WHOLE))), last);
+  let hash = 0xcbf29ce484222325n;
+  for (const digit of digits.slice(0, at + 1)) hash = mixed(hash ^ BigInt(digit), 0x100000001b3n);
+  for (const [shift, factor] of [[30n, 0xbf58476d1ce4e5b9n], [27n, 0x94d049bb133111ebn]]) hash = mixed(hash ^ (hash >> shift), factor);
+  const cell = Number((hash ^ (hash >> 31n)) >> 50n);
+  const rows = [words[1], words[2]].flatMap(([low, high]) => [low, low >>> 16, high, high >>> 16].map((n) => (n & 0xffff) >> 2)).slice(0, Math.log2(noise.cells));
+  const value = rows.reduce((sum, row, k) => sum | (odd(row & cell) << k), 0);
+  return [at, ...rows, ...noisyCells(noise, value, words.slice(3))];
+}
+
+/** The true cell of a record whose `values` are coded; `word` rounds a number. */
+function cellOf({ by, of, levels, quantile, thresholds, kinds }, values, word) {
+  const cell = by.reduce((at, { column, edges }, k) => at * kinds[k] + (edges === null ? values[column] : edges.filter((edge) => !(values[column] < edge)).length), 0);
+  if (quantile !== null) return 2 * cell + (values[of] > thresholds[cell] ? 1 : 0);
+  if (levels === null) return cell;
+  const at = ((values[of] + 1) / 2) * (levels - 1), low = Math.min(Math.floor(at), levels - 2);
+  return cell * levels + low + (unit(word) < at - low ? 1 : 0);
+}
 
 // -- records ------------------------------------------------------------------------------------------------------------
 
@@ -443,6 +505,23 @@ export function encode(schema, x, y) {
   return { columns, target: clip((bounds ? clip(value, bounds[0], bounds[1]) : value) / scale, -FURTHEST, FURTHEST) };
 }
 
+/** The first bytes of a text, whole characters only, as the statistics read them. */
+function bytesOf({ name, text: length }, x) {
+  const written = text(x[name], name), bytes = [...new TextEncoder().encode(written)];
+  if (written === "" || !isText(written)) throw new SchemaError(`${name}: expected a text`);
+  let n = Math.min(bytes.length, length);
+  while (n > 0 && n < bytes.length && bytes[n] >> 6 === 2) n--;
+  return Array.from({ length }, (_, k) => (k < n ? bytes[k] : NO_BYTE));
+}
+
+/** A record as statistics read it: the index of a category, a number in [-1, 1], or bytes, by feature. */
+export const coded = ({ features }, x) =>
+  Object.fromEntries(features.map((feature) => {
+    if (feature.text) return [feature.name, bytesOf(feature, x)];
+    const value = valueOf(feature, x);
+    return [feature.name, feature.categories ? value : piecesOf(feature)[0].of(value)];
+  }));
+
 /** The bounded gradient of one record: see streamdp/optim/loops.pyx. `x` has its constant 1, if there is one. */
 export function gradient(loss, theta, x, y) {
   const q = x.length, limit = loss.clip ?? Infinity, dot = (k) => x.reduce((sum, v, j) => sum + theta[k * q + j] * v, 0);
@@ -483,11 +562,13 @@ function canonical(value) {
 
 const BUDGET = /^(eps=N|eps=N,delta=N|mu=N)$/.source.replaceAll("N", "[0-9]+(\\.[0-9]+)?(e[+-]?[0-9]+)?");
 const AGREED = ["protocol", "job", "schema", "loss", "mechanism", "budget"];
+const AGREED_STATISTICS = ["protocol", "job", "schema", "statistics", "budget"];
+const isOfStatistics = (document) => Object.hasOwn(document, "statistics");
 
 /** The digest of a document's agreement: what a person agrees to once, in hexadecimal. */
 export async function digest(document) {
   refuse(globalThis.crypto?.subtle, "WebCrypto is missing: a page needs HTTPS, or localhost");
-  const agreed = Object.fromEntries(AGREED.map((name) => [name, document[name]]));
+  const agreed = Object.fromEntries((isOfStatistics(document) ? AGREED_STATISTICS : AGREED).map((name) => [name, document[name]]));
   const bytes = await globalThis.crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(agreed)));
   return Array.from(new Uint8Array(bytes), (b) => b.toString(16).padStart(2, "0")).join("");
 }
@@ -530,20 +611,25 @@ function checkTransformed(feature, factors) {
   middleAndHalf(piecesOf(feature)[0].ends);
 }
 
-function checkSchema(schema) {
-  hasKeys(schema, ["features", "target", "intercept", "subject"]);
-  refuse(Array.isArray(schema.features) && schema.features.length > 0 && schema.features.length <= MOST_COLUMNS, "expected features");
-  const names = new Set(), transformed = [], factors = new Map();
-  for (const feature of schema.features) {
+/** Check features but for their transforms, and return those that have one. */
+function checkFeatures(features, names, texts = false) {
+  refuse(Array.isArray(features) && features.length > 0 && features.length <= MOST_COLUMNS, "expected features");
+  return features.filter((feature) => {
     const has = (key) => feature !== null && typeof feature === "object" && key in feature;
-    const isTransformed = has("transform"), isNumber = has("bounds");
-    hasKeys(feature, isTransformed ? TRANSFORMED : ["name", isNumber ? "bounds" : "categories", ...(has("per") && !isNumber ? ["per"] : [])]);
+    const isTransformed = has("transform"), isNumber = has("bounds"), isOpen = texts && has("text");
+    hasKeys(feature, isTransformed ? TRANSFORMED : ["name", isOpen ? "text" : isNumber ? "bounds" : "categories", ...(!texts && has("per") && !isNumber ? ["per"] : [])]);
     refuse(isName(feature.name) && !names.has(feature.name), "expected features with distinct names");
     names.add(feature.name);
-    if (isTransformed) transformed.push(feature);
-    else refuse(isNumber ? pair(feature.bounds) : isTexts(feature.categories), "expected bounds or categories of each feature");
+    if (isOpen) refuse(Number.isSafeInteger(feature.text) && feature.text > 0 && feature.text <= 64, "expected a number of bytes");
+    else if (!isTransformed) refuse(isNumber ? pair(feature.bounds) : isTexts(feature.categories), "expected bounds or categories of each feature");
     if (!isTransformed && isNumber) middleAndHalf(feature.bounds);
-  }
+    return isTransformed;
+  });
+}
+
+function checkSchema(schema) {
+  hasKeys(schema, ["features", "target", "intercept", "subject"]);
+  const names = new Set(), transformed = checkFeatures(schema.features, names), factors = new Map();
   for (const feature of transformed) if (feature.product === null) checkTransformed(feature, factors);
   refuse(transformed.reduce((sum, { hash }) => sum + hash, 0) <= MOST_COLUMNS, "expected fewer buckets");
   for (const feature of schema.features) if (!feature.product) factors.set(feature.name, piecesOf(feature).length);
@@ -565,31 +651,117 @@ function checkSchema(schema) {
   refuse([null, "text", "integer"].includes(schema.subject), "expected which subjects reports have");
 }
 
+/** Check what a part of the records reports about, and return it with its noise. */
+function statisticOf(given, thresholds, features, budget) {
+  hasKeys(given, ["name", "kind", "share", "by", "of", "levels", "quantile"]);
+  const { name, kind, share, by, of, levels, quantile } = given, text = kind === "heavy_hitters";
+  const isRounded = ["mean", "sum"].includes(kind), isNumber = isRounded || kind === "quantile";
+  refuse(isName(name) && (text || isNumber || ["count", "proportion", "histogram"].includes(kind)), "expected a statistic that this module knows");
+  refuse(finite(share) && share > 0 && share <= 1 && Array.isArray(by) && by.length <= 100, "expected a share, and columns of groups");
+  refuse((of !== null) === (isNumber || text) && (levels !== null) === isRounded && (quantile !== null) === (kind === "quantile") && !(text && by.length), "expected what belongs to a statistic of this kind");
+  refuse(levels === null || (Number.isSafeInteger(levels) && levels >= 2 && levels <= 17), "expected 2 to 17 levels");
+  refuse(quantile === null || (finite(quantile) && quantile > 0 && quantile < 1), "expected a quantile in (0, 1)");
+  refuse(of === null || features.get(of)?.[text ? "text" : "bounds"], "expected statistics of the features of the schema");
+  const kinds = by.map((sorter) => {
+    hasKeys(sorter, ["column", "edges"]);
+    const { column, edges } = sorter, inside = (v, k) => finite(v) && Math.abs(v) <= 1 && !(v < edges[k - 1]);
+    refuse(edges === null || (Array.isArray(edges) && edges.length > 0 && edges.length <= MOST_CELLS && edges.every(inside)), "expected ascending edges");
+    refuse(features.get(column)?.[edges === null ? "categories" : "bounds"], "expected statistics of the features of the schema");
+    return edges === null ? features.get(column).categories.length : edges.length + 1;
+  });
+  const groups = kinds.reduce((a, b) => a * b, 1), cells = groups * (levels ?? (quantile === null ? 1 : 2));
+  refuse(groups * (levels ?? 2) <= 2 * MOST_CELLS, `expected at most ${MOST_CELLS} cells`);
+  const asked = quantile === null ? 0 : groups, within = (t) => finite(t) && Math.abs(t) <= 1;
+  refuse(Array.isArray(thresholds) && thresholds.length === asked && thresholds.every(within), "expected a threshold for each group of a quantile");
+  return { ...given, kinds, thresholds, noise: text ? textOracle(budget) : oracle(cells, budget) };
+}
+
 /** Units are near the bounds, and neither too fine nor too coarse. */
 const areUnits = ([centre, scale], middle = 0, half = 1) =>
   Math.abs(centre - middle) <= 2 * half && scale >= FINEST * half && scale <= half / FINEST;
 
-/** What makes the reports of one document, which may come from an untrusted service. */
-export class Randomizer {
-  /** Check a document against the digest of an agreement; null: agree to this document. */
+/** What makes the reports of one document, which may come from an untrusted service; each kind has its own answers. */
+class Half {
+  constructor(document, agreement) {
+    const { job, budget, version, expires_at: expires } = document;
+    this.document = document;
+    this.agreement = agreement;
+    refuse(document.protocol === PROTOCOL && isName(job), `expected a document of protocol ${PROTOCOL}, with the name of its job`);
+    refuse(isText(budget) && budget.length <= 100 && new RegExp(BUDGET).test(budget), "expected a budget: eps=E, eps=E,delta=D or mu=M");
+    refuse(Number.isSafeInteger(version) && version >= 0 && finite(expires), "expected a version and its end");
+    this.budget = parseBudget(budget);
+  }
+
+  /** Whether the document may still be answered. */
+  get fresh() {
+    return Date.now() / 1000 <= this.document.expires_at;
+  }
+
+  /** A report on a record, as JSON values. The noise is drawn now. */
+  report(x, y, { id, subject = null, budget = null, words = new Words() }) {
+    const { version, schema, budget: agreed } = this.document;
+    if (!this.fresh) throw new RefusedError("refused: the document is too old; ask the service for a new one");
+    if ((subject === null) !== ((schema.subject ?? null) === null))
+      throw new SchemaError(subject === null ? "the job needs the subject of a report" : "the job takes no subject");
+    if (subject !== null && !(typeof subject === "string" || typeof subject === "bigint" || Number.isSafeInteger(subject)))
+      throw new SchemaError("the subject: expected text or a whole number; as text or BigInt from 2^53 on");
+    const out = { version, budget: budget ?? agreed, id, ...this.answer(x, y, budget, words) };
+    return subject === null ? out : { ...out, subject: String(subject).normalize("NFC") };
+  }
+}
+
+/** The reports about statistics. */
+export class StatisticsRandomizer extends Half {
+  constructor(document, agreement) {
+    hasKeys(document, [...AGREED_STATISTICS, "agreement", "version", "expires_at", "thresholds"]);
+    super(document, agreement);
+    const { schema, statistics, thresholds } = document;
+    hasKeys(schema, ["features", "subject"]);
+    refuse([null, "text", "integer"].includes(schema.subject), "expected which subjects reports have");
+    for (const feature of checkFeatures(schema.features, new Set(), true)) {
+      refuse(feature.bounds !== null && feature.knots === null, "expected numbers with bounds, and no other transforms");
+      checkTransformed(feature, new Map());
+    }
+    const features = new Map(schema.features.map((feature) => [feature.name, feature]));
+    refuse(Array.isArray(statistics) && statistics.length > 0 && statistics.length <= 200, "expected statistics");
+    refuse(Array.isArray(thresholds) && thresholds.length === statistics.length, "expected thresholds, or none, of each statistic");
+    this.statistics = statistics.map((given, k) => statisticOf(given, thresholds[k], features, this.budget));
+  }
+
+  /** What the statistics read of a record. It must not leave the device. */
+  truth(x) {
+    return coded(this.document.schema, x);
+  }
+
+  /** A noisy answer about one of the statistics, which is drawn by their shares. */
+  answer(x, y, budget, words) {
+    if ((y ?? null) !== null) throw new SchemaError("statistics have no target: leave it out");
+    refuse(budget === null || budget === this.document.budget, "all reports about statistics spend the agreed budget");
+    const values = this.truth(x), drawn = Array.from({ length: 4 + Math.max(...this.statistics.map(({ noise }) => noise.words)) }, () => words.next());
+    const ends = this.statistics.slice(0, -1).reduce((sums, { share }) => [...sums, (sums.at(-1) ?? 0) + share], []);
+    const statistic = ends.filter((end) => end <= unit(drawn[0])).length, part = this.statistics[statistic];
+    if (part.kind === "heavy_hitters") return { statistic, answer: noisyText(part.noise, values[part.of], drawn.slice(1)) };
+    return { statistic, answer: noisyCells(part.noise, cellOf(part, values, drawn[1]), drawn.slice(part.quantile === null ? 2 : 1)) };
+  }
+}
+
+/** The reports to a model. */
+export class Randomizer extends Half {
+  /** Check a document against the digest of an agreement; null: agree to this document. Returns what its kind needs. */
   static async of(document, agreement = null) {
     refuse(document && document.protocol === PROTOCOL, `expected a document of protocol ${PROTOCOL}`);
     const found = await digest(document);
     refuse(found === document.agreement && (agreement === null || found === agreement),
-      "the service announces another agreement than this device has (job, schema, loss, mechanism or budget)");
-    return new Randomizer(document, found);
+      "the service announces another agreement than this device has (job, schema, loss, mechanism, statistics or budget)");
+    return isOfStatistics(document) ? new StatisticsRandomizer(document, found) : new Randomizer(document, found);
   }
 
   constructor(document, agreement) {
     hasKeys(document, [...AGREED, "agreement", "version", "expires_at", "theta", "scales", "ask"]);
-    const { schema, theta, scales, version, expires_at: expires, ask } = document;
-    this.document = document;
-    this.agreement = agreement;
-    refuse(document.protocol === PROTOCOL && isName(document.job), `expected a document of protocol ${PROTOCOL}, with the name of its job`);
+    super(document, agreement);
+    const { schema, theta, scales, ask } = document;
     checkSchema(schema);
     this.loss = checkLoss(document.loss);
-    refuse(isText(document.budget) && document.budget.length <= 100 && new RegExp(BUDGET).test(document.budget), "expected a budget: eps=E, eps=E,delta=D or mu=M");
-    this.budget = parseBudget(document.budget);
     const columns = columnsOf(schema);
     this.names = columns.map(({ name }) => name);
     refuse(new Set(this.names).size === this.names.length, "expected features whose columns have distinct names");
@@ -600,7 +772,6 @@ export class Randomizer {
     refuse(this.loss.name === "softmax" || classes <= 2, "expected the softmax loss for several classes");
     refuse(Array.isArray(theta) && theta.length === d && theta.every((v) => finite(v) && Math.abs(v) <= FURTHEST), `expected a point of ${d} numbers`);
     refuse(!SCALED.includes(this.loss.name) || theta[d - 1] >= this.loss.sigma_min * (1 - 1e-9), "expected a scale of at least sigma_min");
-    refuse(Number.isSafeInteger(version) && version >= 0 && finite(expires), "expected a version and its end");
     const { bounds, scale } = schema.target;
     [this.middle, this.half] = bounds ? middleAndHalf(bounds, scale) : [0, Infinity];
     refuse(Array.isArray(scales) && scales.length === p + 1 && scales.every(pair), `expected ${p + 1} scales`);
@@ -621,11 +792,6 @@ export class Randomizer {
     this.noise = calibrate(document.mechanism, this.budget, this.loss, d);
   }
 
-  /** Whether the document may still be answered. */
-  get fresh() {
-    return Date.now() / 1000 <= this.document.expires_at;
-  }
-
   /** The true answer: a gradient, or a bit. It must not leave the device. */
   truth(x, y) {
     const { schema, ask, theta, scales } = this.document;
@@ -640,14 +806,9 @@ export class Randomizer {
     return gradient(this.loss, theta, row, scaled[scaled.length - 1]);
   }
 
-  /** A report on a record, as JSON values. The noise is drawn now. */
-  report(x, y, { id, subject = null, budget = null, words = new Words() }) {
-    const { version, ask, schema, mechanism, theta } = this.document;
-    if (!this.fresh) throw new RefusedError("refused: the document is too old; ask the service for a new one");
-    if ((subject === null) !== ((schema.subject ?? null) === null))
-      throw new SchemaError(subject === null ? "the job needs the subject of a report" : "the job takes no subject");
-    if (subject !== null && !(typeof subject === "string" || typeof subject === "bigint" || Number.isSafeInteger(subject)))
-      throw new SchemaError("the subject: expected text or a whole number; as text or BigInt from 2^53 on");
+  /** A noisy gradient or a noisy bit. */
+  answer(x, y, budget, words) {
+    const { ask, mechanism, theta } = this.document;
     let noise = this.noise;
     if (budget !== null) {
       const own = parseBudget(budget), { kind, amount, delta } = this.budget;
@@ -655,10 +816,7 @@ export class Randomizer {
       if (own.amount < amount) noise = calibrate(mechanism, own, this.loss, theta.length, true);
     }
     const truth = this.truth(x, y);
-    const out = { version, budget: budget ?? this.document.budget, id };
-    if (ask === "gradient") out.gradient = randomize(noise, truth, words);
-    else Object.assign(out, { ask, bit: respond(truth, noise.keep, words) });
-    return subject === null ? out : { ...out, subject: String(subject).normalize("NFC") };
+    return ask === "gradient" ? { gradient: randomize(noise, truth, words) } : { ask, bit: respond(truth, noise.keep, words) };
   }
 }
 

@@ -43,10 +43,10 @@ def test_the_store_keeps_it_and_it_belongs_to_the_model() -> None:
     [
         ({"model": {"trust": "nobody", "budget": "mu=1"}}, "shuffled: needs a budget of a pure epsilon"),
         ({"model": {"trust": "nobody", "budget": "eps=1,delta=1e-6"}}, "shuffled: needs a budget of a pure epsilon"),
-        ({"model": {"trust": "process"}}, "shuffled: needs a model of trust: nobody"),
+        ({"model": {"trust": "process"}}, "shuffled: needs a model or statistics of trust: nobody"),
         (
             {"model": {"trust": "nobody"}, "statistics": {"m": {"mean": "x"}}},
-            "shuffled: needs a model of trust: nobody",
+            "shuffled: needs a model or statistics of trust: nobody",
         ),
         ({"schema": SCHEMA | {"subject": "who"}}, "do not hide among them"),
         ({"schema": SCHEMA | {"budget": "b"}}, "do not hide among them"),

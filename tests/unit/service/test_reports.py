@@ -9,6 +9,7 @@ import pytest
 
 from streamdp.client import Device, Outcome
 from streamdp.config.job import JobConfig
+from streamdp.errors import SchemaError
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.store.store import Store
 from tests.support.node import node
@@ -156,3 +157,82 @@ def test_a_device_in_javascript_reports_to_the_real_service(tmp_path: Path) -> N
         assert agreement == device.agreement
     assert outcomes == ["learned"] * 40
     assert committed(config) == (41, 0, 0)
+
+
+SURVEY: dict[str, Any] = {
+    "schema": {"features": {"hours": [0, 60], "sector": ["public", "private"]}, "subject": "who"},
+    "statistics": {
+        "mean hours": {"mean": "hours", "by": "sector"},
+        "median": {"quantile": 0.5, "of": "hours"},
+        "sectors": {"proportion": "sector"},
+    },
+    "model": {"trust": "nobody", "budget": "eps=4"},
+    "cap": "eps=8",
+}
+WORKER: dict[str, Any] = {"hours": 38, "sector": "private"}
+
+
+def test_devices_report_about_statistics_up_to_the_cap(tmp_path: Path) -> None:
+    config = job(tmp_path, **SURVEY)
+    with client(config) as http, Device(url(http), "late") as device:
+        outcomes = [device.report(WORKER, subject=f"p{i // 3}").outcome for i in range(90)]
+        assert outcomes == ["learned", "learned", "refused"] * 30
+        found = http.get("/v1/models/late/statistics").json()
+        assert found["version"] > 0
+        shares = {row["item"]: row["value"] for row in found["statistics"] if row["statistic"] == "sectors"}
+        assert shares["private"] > shares["public"]
+        statement = http.get("/v1/models/late").json()["statement"]
+        assert "nobody, if reports come from people's devices" in statement
+        with pytest.raises(SchemaError, match="statistics have no target"):
+            device.report(WORKER, 1.0, subject="late")
+    assert committed(config) == (60, 30, 0)
+
+
+@pytest.mark.slow
+def test_a_device_in_javascript_reports_about_statistics_to_the_real_service(tmp_path: Path) -> None:
+    config = job(tmp_path, **SURVEY)
+    script = """
+        import { webcrypto } from "node:crypto";
+        globalThis.crypto ??= webcrypto;
+        const { Device } = await import("./clients/js/streamdp.js");
+        const device = new Device(process.argv[1], "late"), outcomes = [];
+        for (let i = 0; i < 60; i++) {
+          const note = await device.report({ hours: 38, sector: "private" }, null, { subject: `p${i}` });
+          outcomes.push(note.outcome + (note.reason ?? ""));
+        }
+        console.log(JSON.stringify([outcomes, device.agreement]));
+    """
+    with client(config) as http, Device(url(http), "late") as device:
+        ran = node("--input-type=module", "-e", script, url(http))
+        assert ran.returncode == 0, ran.stderr.decode()
+        outcomes, agreement = json.loads(ran.stdout)
+        device.report(WORKER, subject="python")
+        assert agreement == device.agreement
+    assert outcomes == ["learned"] * 60
+    assert committed(config) == (61, 0, 0)
+
+
+def test_what_quantiles_ask_outlives_the_service_and_a_report_counts_once(tmp_path: Path) -> None:
+    """A device that was cut off sends its report again to the service that starts anew, which asks the same."""
+    config = job(tmp_path, **SURVEY | {"statistics": {"median": SURVEY["statistics"]["median"]}})
+    with client(config) as http:
+        for i in range(80):
+            send(http, survey_report(http, f"a{i}"))
+        document = http.get("/v1/models/late/randomizer").json()
+        kept = survey_report(http, "kept")
+    assert document["thresholds"] != [[0.0]]
+    with client(config) as http:
+        again = http.get("/v1/models/late/randomizer").json()
+        assert {**again, "expires_at": 0} == {**document, "expires_at": 0}
+        for _ in range(2):
+            assert send(http, kept)["learned"] == 1
+        reasons = [{"answer": [2]}, {"statistic": 1}, {"budget": "eps=1"}, {"answer": "0"}]
+        bad = [survey_report(http, f"b{i}") | change for i, change in enumerate(reasons)]
+        dead = [one["reason"] for one in send(http, *bad)["dead"]]
+        assert dead == ["impossible", "question", "budget", "malformed"]
+    assert committed(config) == (81, 0, 4)
+
+
+def survey_report(http: httpx.Client, name: str) -> dict[str, Any]:
+    """The report of a new device."""
+    return LocalHalf(http.get("/v1/models/late/randomizer").content).report(WORKER, None, name, subject=name)
