@@ -13,7 +13,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 
 from streamdp.errors import RefusedReportError
-from streamdp.protocol.reports import read_report
+from streamdp.protocol.reports import WireAnswer, WireReport, read_report
 from streamdp.service import schemas
 from tests.support.service import client, job
 
@@ -69,6 +69,8 @@ def test_each_call_has_a_summary_and_examples_that_fit(tmp_path: Path) -> None:
 REPORT: dict[str, Any] = {"version": 1, "budget": "eps=1", "id": "a", "gradient": [1.0]}
 ASKED: dict[str, Any] = {"version": 1, "budget": "eps=1", "id": "a", "ask": {"column": "x", "below": 0.5}, "bit": True}
 
+ANSWER: dict[str, Any] = {"version": 1, "budget": "eps=1", "id": "a", "statistic": 0, "answer": [3]}
+
 
 @pytest.mark.parametrize(
     "report",
@@ -92,6 +94,14 @@ ASKED: dict[str, Any] = {"version": 1, "budget": "eps=1", "id": "a", "ask": {"co
         REPORT | {"other": 1},
         REPORT | {"gradient": ["1"]},
         ASKED | {"ask": {"column": "x", "centre": 0.5, "within": 0.0}},
+        ANSWER,
+        ANSWER | {"subject": "ann"},
+        ANSWER | {"answer": []},
+        ANSWER | {"answer": [-1]},
+        ANSWER | {"answer": "1"},
+        ANSWER | {"statistic": -1},
+        ANSWER | {"gradient": [1.0]},
+        {name: value for name, value in ANSWER.items() if name != "answer"},
         "report",
     ],
 )
@@ -100,7 +110,7 @@ def test_the_schema_of_a_report_refuses_what_is_no_report(report: Any) -> None:
     content = schemas.body(schemas.ReportsCall)["requestBody"]["content"]["application/json"]
     validator = jsonschema.Draft202012Validator(content["schema"])
     try:
-        read_report(report)
+        read_report(report, WireAnswer if isinstance(report, dict) and "statistic" in report else WireReport)
     except RefusedReportError:
         assert not validator.is_valid({"reports": [report]})
     else:
