@@ -1,6 +1,7 @@
 """Every documented name and budget works with the defaults of all other parameters, or is refused as documented."""
 
 import inspect
+import math
 import re
 import warnings
 from ast import literal_eval
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import streamdp
-from streamdp.errors import BudgetError, ConfigError
+from streamdp.errors import BudgetError, ConfigError, SchemaError
 from streamdp.estimators.estimator import Estimator
 from streamdp.learners.user_reports import Centre
 from streamdp.optim.losses import LOSSES, LossName
@@ -36,6 +37,36 @@ NAMED = {
 }  # fmt: skip
 """The parameters that take names, beside `loss` and `change`, which all have."""
 BUDGETS = ("eps=0.5", "eps=1", "eps=4", "mu=0.5", "eps=1,delta=1e-6")
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "loss": ("absolute", "", 5),
+    "budget": ("eps=-1", "much", 5),
+    "domain": ("ball", 3),
+    "features": ([], ["a", "a"], "a", 3, {"a", "b"}),
+    "intercept": ("no", 1),
+    "ledger": (5, "eps=1"),
+    "seed": ("x", 1.5, -1),
+    "change": ("sometimes", 5),
+    "mechanism": ("uniform", 5),
+    "eta": (0, -1, math.nan, math.inf, "fast", None),
+    "alpha": (-0.1, 1.1, math.nan, "fast", None),
+    "clock": ("days", None),
+    "scaling": ("shared", 5),
+    "classes": (("u",), ("u", "u"), 5, "ab", {"a", "b"}),
+    "target": ((1, 0), (0, math.inf), (1,), "y"),
+    "method": ("adam", "Newton", "", 3, object(), None),
+    "horizon": (0, -5, 1.5, "9", True, 10**19),
+    "batch_size": (0, -5, 1.5, "9", True, 10**19),
+    "smoothness": (0, -1, math.inf, math.nan, "1", True),
+    "strong_convexity": (-1, math.inf, math.nan, "1", None),
+    "items_per_user": (0, 2.5, True, 2**21),
+    "window": (0, 2.5, True),
+    "window_seconds": (0.0, -1.0, math.nan, "1"),
+    "spread": (0.0, -1.0, math.nan, True, "0.1"),
+    "centre": ("guessed", None),
+    "cohort": (0, 1.5, "9"),
+    "validation": (5, "much"),
+}
+"""Values of parameters that no estimator takes."""
 ROWS = np.random.default_rng(1).uniform(-1, 1, (300, 2))
 
 
@@ -80,6 +111,15 @@ def test_each_name_works_with_defaults(kind: str) -> None:
         learned(kind, **{name: value})
         met.add(name)
     assert met == NAMED[kind.removesuffix("Regressor").removesuffix("Classifier")] | {"loss", "change"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_wrong_value_is_refused_at_once_and_its_parameter_named(kind: str) -> None:
+    for name in inspect.signature(getattr(streamdp, kind)).parameters:
+        for value in REFUSED[name]:
+            with pytest.raises(BudgetError if name == "budget" else (ConfigError, SchemaError)) as caught:
+                getattr(streamdp, kind)(**{"features": ["a"], name: value})
+            assert name in str(caught.value) or name == "budget"
 
 
 def check_budgets(kind: str, loss: str) -> None:

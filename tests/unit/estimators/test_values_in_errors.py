@@ -1,5 +1,6 @@
-"""A value of a record is in no error: not in its text, nor in what it was caused by or raised in the middle of."""
+"""A bad value is a typed error that shows no value, not in its causes either, and changes and leaves nothing."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import ShuffleDevice
 from tests.support.shuffle_model import announced
 from tests.support.shuffle_model import model as agreed_model
+from tests.support.states import buffer_of
 
 SECRET = "4711"
 NAMES = ["a", "b"]
@@ -40,6 +42,7 @@ BAD: dict[str, Any] = {
     "bytes": f"HIV {SECRET}".encode(),
     "long": int(SECRET) * 10**400,
     "nan": float("nan"),
+    "infinity": float("-inf"),
     "list": [SECRET, SECRET],
     "nested": {"HIV": [SECRET]},
     "complex": complex(int(SECRET), 1),
@@ -93,6 +96,13 @@ def actions(model: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     yield "targets of rows", lambda v: model.learn_encoded([[0.5, 0.5]], [v])
     yield "all rows", lambda v: model.learn_encoded(v, v)
     yield "budgets", lambda v: model.learn_encoded([[0.5, 0.5]], [1.0], budgets=[v])
+    yield "budgets of 0", lambda v: model.learn_encoded([[0.5, 0.5]], [1.0], budgets=[0.0 if v is None else v])
+    yield "budget", lambda v: model.learn_one(good, y, budget=v)
+    yield "columns", lambda v: model.learn_encoded([[v, 0.5, 0.5]], [1.0])
+    yield "one dimension", lambda v: model.learn_encoded([v, 0.5], [1.0])
+    yield "more targets", lambda v: model.learn_encoded([[0.5, 0.5]], [1.0, v])
+    yield "more budgets", lambda v: model.learn_encoded([[0.5, 0.5]], [1.0], budgets=[1.0, v])
+    yield "no class", lambda v: model.learn_encoded([[0.5, 0.5]], [v if y == 1.0 and y is not True else 0.5])
     yield "predict_encoded", lambda v: model.predict_encoded([[v, 0.5]])
     if hasattr(model, "predict_proba_encoded"):
         yield "predict_proba_encoded", lambda v: model.predict_proba_encoded([[v, 0.5]])
@@ -133,23 +143,50 @@ def shown(error: BaseException | None) -> str:
     )
 
 
-def faults(name: str, act: Callable[[Any], Any]) -> list[str]:
+ALLOWED = {("subject", kind) for kind in ("text", "bytes", "long", "none")} | {("subjects", "bytes")}
+ALLOWED |= {("subjects", kind) for kind in ("text", "long", "none")} | {("budgets", "none"), ("budgets", "nan")}
+ALLOWED |= {("budget", kind) for kind in ("none", "text", "bytes")} | {("budgets of 0", "nan")}
+"""Values that are no bad ones there, and texts of budgets, which are shown."""
+
+
+def kept(model: Any) -> Any:
+    """All that a record can change: what is counted and learned, an open batch, unused words, and the buffer."""
+    learner = model.learner
+    steps = learner.batch_steps
+    learned = learner.learned() if steps is None else steps.learned()
+    batch = (learner.total, learner.open.taken) if hasattr(learner, "total") and learner.open is not None else ()
+    counts = model.n_seen, model.n_refused, model.n_left_out, str(model.guarantee), learner.seen
+    return pickle.dumps([counts, learned, batch, getattr(learner.rng, "words", 0), buffer_of(model)])
+
+
+def faults(name: str, act: Callable[[Any], Any], model: Any = None) -> list[str]:
     found = []
+    before = None if model is None else kept(model)
     for kind, value in BAD.items():
+        if (name, kind) in ALLOWED:
+            continue
         try:
             act(value)
+            if not name.startswith("subject") or model.learns.needs_subject:
+                found.append(f"{name} ({kind}): no error")
+            elif model is not None:  # nobody asks for it
+                before = kept(model)
         except StreamDPError as error:
             if SECRET in shown(error):
                 found.append(f"{name} ({kind}): {shown(error)[:150]}")
         except Exception as error:  # noqa: BLE001 - it is what the test looks for
             found.append(f"{name} ({kind}): {type(error).__name__}: {shown(error)[:150]}")
+        if model is not None and kept(model) != before:
+            found.append(f"{name} ({kind}): something changed")
+            before = kept(model)
     return found
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in estimators()])
 def test_no_error_of_an_estimator_shows_a_value(make: Callable[[], Any]) -> None:
-    assert not [fault for name, act in actions(make()) for fault in faults(name, act)]
+    model = make()
+    assert not [fault for name, act in actions(model) for fault in faults(name, act, model)]
 
 
 @pytest.mark.filterwarnings("ignore")
