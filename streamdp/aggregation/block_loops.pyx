@@ -8,8 +8,21 @@ import numpy as np
 
 cimport numpy as cnp
 
+from streamdp.aggregation.kernels cimport ADDED, TOO_LONG, add_counts
 from streamdp.optim.record_kernel cimport RecordKernel
-from streamdp.privacy.arrays cimport Rows, entry, random_words, rows_of, vector, whole_numbers, word_matrix
+from streamdp.privacy.arrays cimport (
+    Rows,
+    entry,
+    matrix,
+    random_words,
+    rows_of,
+    scratch,
+    sdp_memset,
+    vector,
+    whole_numbers,
+    wipe,
+    word_matrix,
+)
 from streamdp.privacy.fresh cimport fresh_words
 
 cnp.import_array()
@@ -95,8 +108,8 @@ cdef class Summed:
     """What rows add for one block, to its part of the sums from `at` on.
 
     `kind`: the number of the class of the block. `places`: the cells, or the groups of a value in the `column`. `bins`:
-    the number of ordered cells of a group. `scale`: how many whole numbers are 1. `squares`: see `cells.Values`.
-    `lags`: (bins,) what a row adds to the ordered cell so many after its own.
+    the number of ordered cells of a group. `scale`: the factor of its numbers, before they are rounded. `squares`: see
+    `cells.Values`. `lags`: (bins,) what a row adds to the ordered cell so many after its own, times the scale.
     """
 
     cdef Places _places
@@ -104,16 +117,18 @@ cdef class Summed:
     cdef Py_ssize_t _column, _groups, _bins
     cdef readonly Py_ssize_t at, size
     cdef double _scale, _squares
-    cdef cnp.ndarray _lags, _filled
+    cdef cnp.ndarray _lags, _reals, _filled
     cdef int64_t* _lag
+    cdef double* _real
     cdef int64_t* _count
 
     def __init__(self, Py_ssize_t at, int kind, Places places not None, column, bins, double scale, squares, lags):
         self.at, self._kind, self._places, self._scale, self._squares = at, kind, places, scale, squares
         self._column, self._groups, self._bins = column, places.count, bins
-        self._lags = np.asarray(lags, dtype=np.int64)
+        self._reals = np.array(lags, dtype=float)
+        self._lags = np.rint(self._reals).astype(np.int64)
         self._filled = np.zeros(places.count if kind == ORDERED else 0, dtype=np.int64)
-        self._lag, self._count = whole_numbers(self._lags), whole_numbers(self._filled)
+        self._lag, self._real, self._count = whole_numbers(self._lags), vector(self._reals), whole_numbers(self._filled)
         if kind == ORDERED and (len(self._lags) != bins or places.count % bins):
             raise TypeError("expected a number for each of the ordered bins")
         self.size = places.count
@@ -126,31 +141,52 @@ cdef class Summed:
         """How many columns rows need at least."""
         return max(self._places.width(), self._column + 1)
 
+    cdef inline Py_ssize_t _numbers(self, const Rows* X, Py_ssize_t i, double* three) noexcept:
+        """Write what a row adds to its place, and to the places so many groups after; return how many numbers."""
+        cdef Py_ssize_t more = self._groups > 1
+        cdef double v
+        if self._kind == COUNTS:
+            three[0] = self._scale
+            return 1
+        v = entry(X, i, self._column)
+        if self._kind == THIRDS:
+            three[0] = (1.0 - v) / 2.0 * ((1.0 - v) / 2.0) * self._scale
+            three[1] = (1.0 - v * v) / 2.0 * self._scale
+            three[2] = (1.0 + v) / 2.0 * ((1.0 + v) / 2.0) * self._scale
+            return 3
+        three[0] = self._scale
+        three[more] = v * self._scale
+        three[more + 1] = self._squares * (2.0 * (v * v) - 1.0) * self._scale
+        return more + 2
+
+    cdef void _write(self, const Rows* X, Py_ssize_t i, double* out) noexcept:
+        """Write the vector of a row, without rounding, to zeros."""
+        cdef double three[3]
+        cdef int64_t place = self._places._of(X, i)
+        cdef Py_ssize_t j
+        out += self.at + place
+        if self._kind == ORDERED:
+            for j in range(self._bins - place % self._bins):
+                out[j] = self._real[j]
+            return
+        for j in range(self._numbers(X, i, three)):
+            out[j * self._groups] = three[j]
+        sdp_memset(three, 0, sizeof(three))
+
     cdef void _add(self, const Rows* X, int64_t* total) noexcept:
         cdef Py_ssize_t i, j, left
         cdef int64_t place, times
         cdef int64_t* out
-        cdef double v
+        cdef double three[3]
         total += self.at
         for i in range(X.n):
             place = self._places._of(X, i)
-            if self._kind == COUNTS:
-                total[place] += <int64_t> self._scale
-                continue
             if self._kind == ORDERED:
                 self._count[place] += 1
                 continue
-            v, out = entry(X, i, self._column), total + place
-            if self._kind == THIRDS:
-                out[0] += <int64_t> rint((1.0 - v) / 2.0 * ((1.0 - v) / 2.0) * self._scale)
-                out[self._groups] += <int64_t> rint((1.0 - v * v) / 2.0 * self._scale)
-                out[2 * self._groups] += <int64_t> rint((1.0 + v) / 2.0 * ((1.0 + v) / 2.0) * self._scale)
-                continue
-            if self._groups > 1:
-                out[0] += <int64_t> rint(self._scale)
-                out += self._groups
-            out[0] += <int64_t> rint(v * self._scale)
-            out[self._groups] += <int64_t> rint(self._squares * (2.0 * (v * v) - 1.0) * self._scale)
+            for j in range(self._numbers(X, i, three)):
+                total[place + j * self._groups] += <int64_t> rint(three[j])
+        sdp_memset(three, 0, sizeof(three))
         if self._kind == ORDERED:  # each filled cell once
             for i in range(X.n):
                 place = self._places._of(X, i)
@@ -191,6 +227,22 @@ cdef class BlockSums:
         for block in self._blocks:
             (<Summed> block)._add(X, total)
 
+    cdef void _write(self, const Rows* X, Py_ssize_t i, double* out) noexcept:
+        for block in self._blocks:
+            (<Summed> block)._write(X, i, out)
+
+    def vectors(self, cnp.ndarray X not None):
+        """The vectors (n, size) of rows X (n, p), without rounding."""
+        cdef Rows rows
+        cdef Py_ssize_t i
+        rows_of(X, &rows)
+        if rows.width < self.width:
+            raise TypeError("the rows have too few columns")
+        cdef cnp.ndarray out = np.zeros((rows.n, self.size))
+        for i in range(rows.n):
+            self._write(&rows, i, matrix(out) + i * self.size)
+        return out
+
 
 cdef class RowSums(RecordKernel):
     """`BlockSums.add` for one record of p features, to the same total."""
@@ -207,6 +259,53 @@ cdef class RowSums(RecordKernel):
     cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
         self._blocks._add(X, self._total)
         return True
+
+
+cdef class MixedRows(RecordKernel):
+    """Adds the noisy counts of rows of p features to the ones (size + 1,) of a shuffler: see `kernels.noisy_counts`.
+
+    `places`, `noise`: g and b of `vector_sum.VectorSum`, whose bound is 1.
+    """
+
+    cdef BlockSums _blocks
+    cdef int64_t _places, _noise
+    cdef int64_t* _ones
+
+    def __init__(self, BlockSums blocks not None, int64_t places, int64_t noise, cnp.ndarray ones not None, Py_ssize_t p):
+        if p < blocks.width or len(ones) != blocks.size + 1:
+            raise TypeError("the rows or the sums have too few columns")
+        self._kept, self._blocks, self._places, self._noise = ones, blocks, places, noise
+        self._ones = whole_numbers(ones)
+        self.width, self.room, self.draws = p, 2 * blocks.size, True
+
+    def add(self, cnp.ndarray X not None, cnp.ndarray words not None):
+        """Add rows X (n, p) until the words run out; return how many were added."""
+        cdef Rows rows
+        cdef uint64_t* source = random_words(words)
+        cdef Py_ssize_t i = 0, end = len(words)
+        cdef int said = ADDED
+        rows_of(X, &rows)
+        if rows.width < self._blocks.width:
+            raise TypeError("the rows have too few columns")
+        cdef double* room = scratch(self.room)
+        while i < rows.n and said == ADDED:
+            said = self._count(&rows, i, room, source, end)
+            i += said == ADDED
+            sdp_memset(room, 0, self.room * sizeof(double))
+        wipe(room, self.room)
+        if said == TOO_LONG:
+            raise ArithmeticError("a vector is longer than 1")
+        return i
+
+    cdef int _count(self, const Rows* X, Py_ssize_t i, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        cdef Py_ssize_t size = self._blocks.size
+        self._blocks._write(X, i, room)
+        return add_counts(
+            room, size, 1.0, self._places, self._noise, <int64_t*> (room + size), self._ones, words, end
+        )
+
+    cdef bint learn(self, const Rows* X, const Rows* y, double* room, uint64_t* words, Py_ssize_t end) noexcept:
+        return self._count(X, 0, room, words, end) == ADDED
 
 
 cdef class Reporter:

@@ -107,11 +107,7 @@ def noisy_counts(cnp.ndarray places not None, int64_t noise, cnp.ndarray out not
     return i
 
 
-cdef enum:
-    ADDED, EMPTY, TOO_LONG
-
-
-cdef int _add_counts(
+cdef int add_counts(
     double* g,
     Py_ssize_t d,
     double bound,
@@ -187,7 +183,7 @@ def count_ones(
     with nogil:
         while i < records.X.n:
             vector_of(&records, i, factor, row, row + p, size)
-            said = _add_counts(
+            said = add_counts(
                 row + p, size, bound, places, noise, <int64_t*> (row + p + size + 1), sums, source, end
             )
             if said != ADDED:
@@ -231,7 +227,7 @@ cdef class CountTotal(RecordKernel):
         cdef int64_t* counts = <int64_t*> (vector + self._size + 1)
         cdef int said
         vector_of(&records, 0, self._factor, room, vector, self._size)
-        said = _add_counts(
+        said = add_counts(
             vector, self._size, self._bound, self._places, self._noise, counts, self._ones, words, end
         )
         return said == ADDED

@@ -135,11 +135,7 @@ class Block(Protocol):
         """How many numbers."""
 
     def summed(self, scale: float) -> tuple[object, ...]:
-        """How `BlockSums` sums the vectors of rows, each in whole numbers of 1/scale, to which it is rounded."""
-
-    def vectors(self, X: np.ndarray) -> np.ndarray:
-        """The vectors (n, size) of rows X (n, p)."""
-
+        """How `BlockSums` sums the vectors of rows times a scale, which it may round to whole numbers."""
 
 def sums_of(parts: Sequence[tuple[Block, float]], cells: float) -> BlockSums:
     """What sums the vectors of blocks times their factors, in whole numbers of 1/cells."""
@@ -185,7 +181,7 @@ class Cells(Block):
     @property
     def norm(self) -> float:
         """See `Block.norm`: the first column is the longest."""
-        return float(np.linalg.norm(self.root[:, 0])) if self.ordered else 1.0
+        return float(np.linalg.norm(_lags(self.bins.count))) if self.ordered else 1.0
 
     @property
     def distance(self) -> float:
@@ -201,17 +197,7 @@ class Cells(Block):
 
     def summed(self, scale: float) -> tuple[object, ...]:
         bins = self.bins.count
-        lags = np.rint(_lags(bins) * scale) if self.ordered else ()
-        return int(self.ordered), self.cells.places, -1, bins, round(scale), 0.0, lags
-
-    def vectors(self, X: np.ndarray) -> np.ndarray:
-        out = np.zeros((len(X), self.groups.count, self.bins.count))
-        rows, groups, bins = np.arange(len(X)), self.groups.of(X), self.bins.of(X)
-        if self.ordered:
-            out[rows, groups] = self.root.T[bins]
-        else:
-            out[rows, groups, bins] = 1.0
-        return out.reshape(len(X), -1)
+        return int(self.ordered), self.cells.places, -1, bins, scale, 0.0, _lags(bins) * scale if self.ordered else ()
 
 
 @dataclass(frozen=True)
@@ -269,14 +255,6 @@ class Values(Block):
     def summed(self, scale: float) -> tuple[object, ...]:
         return self.kind, self.groups.places, self.column, 1, scale, self.squares, ()
 
-    def vectors(self, X: np.ndarray) -> np.ndarray:
-        one = np.eye(self.groups.count)[self.groups.of(X)]
-        return np.hstack([one * column[:, None] for column in self._parts(X)])
-
-    def _parts(self, X: np.ndarray) -> list[np.ndarray]:
-        v = X[:, self.column]
-        return [*([np.ones(len(v))] if self.groups.count > 1 else []), v, self.squares * (2 * v**2 - 1)]
-
 
 @dataclass(frozen=True)
 class Thirds(Values):
@@ -299,7 +277,3 @@ class Thirds(Values):
         """See `Values.moments`: of sums a, b and c. The noises of the first two numbers are not correlated."""
         a, b, c = sums.reshape(3, -1)
         return np.stack([a + b + c, c - a, a - b + c]), (3 * noise, 2 * noise)
-
-    def _parts(self, X: np.ndarray) -> list[np.ndarray]:
-        v = X[:, self.column]
-        return [((1 - v) / 2) ** 2, (1 - v**2) / 2, ((1 + v) / 2) ** 2]

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from streamdp.data.records import NO_BYTE
-from streamdp.learners.cells import All, Thirds
+from streamdp.learners.cells import All, Thirds, sums_of
 from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
@@ -44,7 +44,7 @@ class Keyed:
     def rows(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The bytes (n, length) of the texts of rows X (n, p), and what each row adds (n, parts)."""
         texts = np.rint((X[:, self.places] + 1) * 127.5).astype(np.uint8)
-        adds = np.ones((len(X), 1)) if self.column is None else Thirds(All(), self.column).vectors(X)
+        adds = np.ones((len(X), 1)) if self.column is None else sums_of([(Thirds(All(), self.column), 1.0)], 1.0).vectors(X)
         return texts, adds
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import scipy
 
-from streamdp.aggregation.block_loops import BlockSums, RowSums
+from streamdp.aggregation.block_loops import BlockSums, MixedRows, RowSums
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import finite_array
@@ -91,6 +91,10 @@ class BatchSum(Protocol):
     def wipe(self) -> None:
         """Forget the batch."""
 
+    def kernel(self, p: int) -> RecordKernel | None:
+        """What adds one row of p columns to the open batch; None if there is no faster way."""
+        return None if self.sums is None else RowSums(self.sums, self.total, p)
+
 
 def _normed(blocks: Sequence[tuple[Block, float]]) -> tuple[Sequence[tuple[Block, float]], float, int]:
     """The factors of blocks with shares, the largest distance of two vectors, and their length: norms are at most 1."""
@@ -155,6 +159,7 @@ class Mixed(BatchSum):
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts, self._sensitivity, self._size = _normed(blocks)
+        self._vectors = sums_of(self.parts, _CAREFUL)
         self._budget = budget
         self._begin(FIRST_BATCH)
 
@@ -174,11 +179,13 @@ class Mixed(BatchSum):
         self._begin(batch)
 
     def add(self, X: np.ndarray, rng: Any) -> None:
-        local = LocalRandomizer(self._params, rng)
-        for at in range(0, len(X), _ROWS):
-            rows = X[at : at + _ROWS]
-            vectors = np.hstack([block.vectors(rows) * (factor * _CAREFUL) for block, factor in self.parts])
-            self._ones += np.append(local.counts(vectors).sum(axis=0), len(rows))
+        kernel = self.kernel(X.shape[1])
+        while (done := kernel.add(X, rng.words)) < len(X):
+            rng.refill_for(done)
+            X = X[done:]
+
+    def kernel(self, p: int) -> MixedRows:
+        return MixedRows(self._vectors, self._params.g, self._params.b, self._ones, p)
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
         """See `BatchSum.close`: the noise of absent people is added, also of those who were counted and not learned."""
@@ -278,10 +285,7 @@ class Sums(Learner):
             self._sum.add(rows, self.rng)
 
     def record_kernel(self) -> RecordKernel | None:
-        sums = self._sum.sums
-        if sums is None or not self.open.taken:  # a batch must be opened first
-            return None
-        return RowSums(sums, self._sum.total, self.p)
+        return self._sum.kernel(self.p) if self.open.taken else None  # a batch must be opened first
 
     def _open(self, size: int) -> None:
         self._sum.wipe()  # what an exception left

@@ -22,7 +22,7 @@ from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.report_desk import ReportDesk
 from tests.support.audit import lower_bound
-from tests.support.oracles import reports
+from tests.support.oracles import reports, vectors
 from tests.support.sizes import some
 
 RUNS = 12_000
@@ -42,7 +42,7 @@ def scores(budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
     pan.sum.scale *= noise
 
     def vector(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([block.vectors(x)[0] * factor for block, factor in pan.parts])
+        return np.concatenate([vectors(block, x)[0] * factor for block, factor in pan.parts])
 
     direction = vector(ONE) - vector(OTHER)
     found = []
@@ -253,7 +253,7 @@ def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.nd
         held.sum.scale *= noise
 
     def vector(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([block.vectors(x).sum(axis=0) * factor for block, factor in held.parts])
+        return np.concatenate([vectors(block, x).sum(axis=0) * factor for block, factor in held.parts])
 
     means = [vector(np.vstack([REST, record])) for record in (ONE, OTHER)]
     found = []

@@ -29,7 +29,7 @@ from streamdp.learners.local_counts import CellReports, Oracle
 from streamdp.learners.ranks import distances, weights
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
-from tests.support.oracles import reports
+from tests.support.oracles import reports, vectors
 from tests.support.states import pending_of
 
 FEATURES = {"charge": (0, 100), "region": ["north", "south", "west"], "age": (18, 65)}
@@ -356,16 +356,17 @@ def test_wrong_parameters_are_refused() -> None:
 )
 def test_no_vector_is_longer_and_no_two_are_farther_apart_than_is_said(block: Any) -> None:
     X = np.linspace(-1, 1, 201)[:, None]
-    vectors = block.vectors(X)
-    assert np.linalg.norm(vectors, axis=1).max() == pytest.approx(block.norm)
-    apart = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
+    exact = vectors(block, X)
+    np.testing.assert_array_equal(sums_of([(block, 1.0)], 1.0).vectors(X), exact)
+    assert np.linalg.norm(exact, axis=1).max() == pytest.approx(block.norm)
+    apart = np.linalg.norm(exact[:, None] - exact[None], axis=2)
     assert apart.max() <= block.distance * (1 + 1e-12)
     if not getattr(block, "ordered", False):
-        assert np.abs(vectors[:, None] - vectors[None]).sum(axis=2).max() <= block.distance_l1 * (1 + 1e-12)
+        assert np.abs(exact[:, None] - exact[None]).sum(axis=2).max() <= block.distance_l1 * (1 + 1e-12)
     scale = 2.0**20
     total = np.zeros(block.size, dtype=np.int64)
     sums_of([(block, 1.0)], scale).add(X, total)
-    np.testing.assert_allclose(total / scale, vectors.sum(axis=0), atol=201 / scale)
+    np.testing.assert_allclose(total / scale, exact.sum(axis=0), atol=201 / scale)
 
 
 _OF_EACH_KIND = {
@@ -383,6 +384,7 @@ _OF_EACH_KIND = {
         ("process", "eps=1", {}),
         ("window", "mu=1", {"median": {"quantile": [0.1, 0.5], "of": "x"}}),
         ("window", "eps=1", {}),
+        ("shuffler", "eps=1", {"median": {"quantile": 0.5, "of": "x"}}),
     ],
 )
 def test_plain_records_are_summed_by_one_compiled_call(trust: Any, budget: str, more: Any) -> None:
@@ -1019,7 +1021,7 @@ def test_a_delta_gives_gaussian_noise_for_many_levels() -> None:
 def test_by_hand_a_mean_by_group_is_that_of_three_sums() -> None:
     X = np.column_stack([np.linspace(-1, 1, 11), np.arange(11) % 2])
     block = Thirds(Levels(1, 2), 0)
-    rows, noises = block.moments(block.vectors(X).sum(axis=0), 1.0, 11)
+    rows, noises = block.moments(vectors(block, X).sum(axis=0), 1.0, 11)
     for group in (0, 1):
         v = X[X[:, 1] == group, 0]
         np.testing.assert_allclose(rows[:, group], [len(v), v.sum(), (v**2).sum()], atol=1e-12)
@@ -1031,23 +1033,32 @@ def test_a_shuffled_batch_has_all_noise_after_an_interruption(
     every: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """People who were counted and whose bits are missing count as absent."""
-    made, counts = [0, 0], LocalRandomizer.counts
+    refills, absent = [0], list[int]()
+    refill, counts = SeededEntropy.refill_for, LocalRandomizer.counts
 
-    def interrupted(local: LocalRandomizer, vectors: np.ndarray) -> np.ndarray:
-        made[0] += 1
-        if made[0] == 2:
+    def interrupted(words: SeededEntropy, done: int) -> None:
+        refills[0] += 1
+        if refills[0] == 2:
             raise KeyboardInterrupt
-        made[1] += len(vectors)
+        refill(words, done)
+
+    def counted(local: LocalRandomizer, vectors: np.ndarray) -> np.ndarray:
+        absent.append(len(vectors))
         return counts(local, vectors)
 
-    monkeypatch.setattr(LocalRandomizer, "counts", interrupted)
+    monkeypatch.setattr(SeededEntropy, "refill_for", interrupted)
+    monkeypatch.setattr(LocalRandomizer, "counts", counted)
     model = stats.Statistics(
         {"n": {"count": "region"}}, FEATURES, trust="shuffler", batch_size=5000, every=every, seed=1
     )
     with pytest.raises(KeyboardInterrupt):
         model.learn_many(people(5000))
+    learner: Any = model.learner
+    sums = learner if every is None else next(iter(learner.windows.values()))
+    added = int(sums._sum.total[-1])
+    assert 0 < added < 5000 == learner.open.taken
     model.close_batch()
-    assert made[1] == 5000
+    assert sum(absent) == 5000 - added
     assert model.at_boundary
 
 
