@@ -137,6 +137,7 @@ class Block(Protocol):
     def summed(self, scale: float) -> tuple[object, ...]:
         """How `BlockSums` sums the vectors of rows times a scale, which it may round to whole numbers."""
 
+
 def sums_of(parts: Sequence[tuple[Block, float]], cells: float) -> BlockSums:
     """What sums the vectors of blocks times their factors, in whole numbers of 1/cells."""
     return BlockSums([block.summed(factor * cells) for block, factor in parts])

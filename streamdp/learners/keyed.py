@@ -44,7 +44,11 @@ class Keyed:
     def rows(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The bytes (n, length) of the texts of rows X (n, p), and what each row adds (n, parts)."""
         texts = np.rint((X[:, self.places] + 1) * 127.5).astype(np.uint8)
-        adds = np.ones((len(X), 1)) if self.column is None else sums_of([(Thirds(All(), self.column), 1.0)], 1.0).vectors(X)
+        adds = (
+            np.ones((len(X), 1))
+            if self.column is None
+            else sums_of([(Thirds(All(), self.column), 1.0)], 1.0).vectors(X)
+        )
         return texts, adds
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
@@ -18,6 +19,9 @@ LEAVE_AFTER_S = 20.0
 
 GIVE_UP_S = 10.0
 """How long a loop that was asked to stop repeats calls of a database that does not answer."""
+
+IDLE_S = 5.0
+"""How long a thread waits for the next call."""
 
 LONGEST_DELAY_S = 3.0
 """The longest delay between two calls."""
@@ -65,27 +69,43 @@ class Rarely:
 
 
 class Calls:
-    """A thread that makes one call after the other. The process may end within a call, unlike with a thread pool."""
+    """Makes one call after the other, on a thread that ends when no call came for `IDLE_S`.
+
+    The process may end within a call, unlike with a thread pool.
+    """
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="streamdp", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # of the thread's end
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Make a `call`, after those before it."""
         future: Future[T] = Future()
-        self._queue.put((future, call))
+        with self._lock:
+            self._queue.put((future, call))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="streamdp", daemon=True)
+                self._thread.start()
         return future
 
     def shutdown(self, *, wait: bool) -> None:
         """End the thread after the last call, and `wait` for that or not."""
         self._queue.put(None)
-        if wait:
-            self._thread.join()
+        if wait and (thread := self._thread) is not None:
+            thread.join()
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with contextlib.suppress(Empty):
+            return self._queue.get(timeout=IDLE_S)
+        with self._lock:
+            if self._queue.empty():
+                self._thread = None
+                return None
+        return self._queue.get()
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
             future, call = item
             try:
                 future.set_result(call())

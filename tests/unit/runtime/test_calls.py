@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from streamdp import LDPASGDRegressor, Runner, Store
 from streamdp.data.records import Shard
+from streamdp.runtime import calls
 from streamdp.store.snapshot import Snapshot
 from streamdp.store.store import Store as AnyStore
 from tests.support.memory import MemorySource
@@ -74,3 +76,19 @@ def test_a_store_is_not_closed_while_a_call_uses_it(tmp_path: Path, interrupts: 
     snapshot = AnyStore.snapshot(tmp_path / "s.db")
     assert snapshot is not None
     assert snapshot.counts.learned == 10  # the call that was left has committed
+
+
+def test_a_thread_ends_when_no_call_comes_and_a_later_call_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 idle jobs of a service kept 150 threads: two of three only waited for calls."""
+    monkeypatch.setattr(calls, "IDLE_S", 0.05)
+    several, order = calls.Calls(), list[int]()
+    threads = []
+    for round_ in range(3):
+        futures = [several.submit(partial(order.append, 10 * round_ + i)) for i in range(5)]
+        threads.append(several.submit(threading.current_thread).result(60))
+        assert all(future.done() for future in futures)
+        threads[-1].join(60)
+        assert not threads[-1].is_alive()
+    assert order == [10 * round_ + i for round_ in range(3) for i in range(5)]
+    assert len(set(threads)) == 3
+    several.shutdown(wait=True)
