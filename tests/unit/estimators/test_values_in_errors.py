@@ -1,6 +1,5 @@
 """A bad value is a typed error that shows no value, not in its causes either, and changes and leaves nothing."""
 
-import pickle
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -19,7 +18,7 @@ from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import ShuffleDevice
 from tests.support.shuffle_model import announced
 from tests.support.shuffle_model import model as agreed_model
-from tests.support.states import buffer_of
+from tests.support.states import kept
 
 SECRET = "4711"
 NAMES = ["a", "b"]
@@ -147,16 +146,6 @@ ALLOWED = {("subject", kind) for kind in ("text", "bytes", "long", "none")} | {(
 ALLOWED |= {("subjects", kind) for kind in ("text", "long", "none")} | {("budgets", "none"), ("budgets", "nan")}
 ALLOWED |= {("budget", kind) for kind in ("none", "text", "bytes")} | {("budgets of 0", "nan")}
 """Values that are no bad ones there, and texts of budgets, which are shown."""
-
-
-def kept(model: Any) -> Any:
-    """All that a record can change: what is counted and learned, an open batch, unused words, and the buffer."""
-    learner = model.learner
-    steps = learner.batch_steps
-    learned = learner.learned() if steps is None else steps.learned()
-    batch = (learner.total, learner.open.taken) if hasattr(learner, "total") and learner.open is not None else ()
-    counts = model.n_seen, model.n_refused, model.n_left_out, str(model.guarantee), learner.seen
-    return pickle.dumps([counts, learned, batch, getattr(learner.rng, "words", 0), buffer_of(model)])
 
 
 def faults(name: str, act: Callable[[Any], Any], model: Any = None) -> list[str]:

@@ -1,0 +1,79 @@
+"""What is no state of a model is refused by every estimator, in words, and changes nothing."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamdp
+from streamdp.errors import BudgetError, ConfigError
+from tests.conformance.test_values import KINDS
+from tests.support.states import kept
+
+ROWS = np.random.default_rng(1).uniform(-1, 1, (300, 2))
+MADE: dict[str, tuple[str, dict[str, Any]]] = {kind: (kind, {}) for kind in KINDS}
+MADE |= {
+    f"{kind} planned": (kind, {"method": "ac-sa"}) for kind in KINDS if kind.startswith(("Pan", "Shuffle", "User"))
+}
+MADE |= {f"{kind} by ranges": (kind, {"method": "private-range"}) for kind in KINDS if kind.startswith("Windowed")}
+FITS = {
+    *(("final", "missing"), ("scales", "missing")),  # of windows, before the first of them
+    *(("budget", "another"), ("budget", "a list"), ("budget", "a number")),  # of noise that is not added to
+    *(("merged", "text"), ("merged", "another"), ("private", "text"), ("private", "another"), ("window_at", "huge")),
+}
+"""Changes that a model takes."""
+
+
+def made(name: str, rows: int = 0) -> Any:
+    kind, options = MADE[name]
+    more: dict[str, Any] = {"target": (-1, 1)} if kind.endswith("Regressor") else {}
+    if kind.startswith("Windowed"):
+        more |= {"budget": "eps=50,delta=1e-6", "window": 150, "items_per_user": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = getattr(streamdp, kind)(features={"a": (-1, 1), "b": (-1, 1)}, **more, **options)
+        y = ROWS[:rows, 0] if "target" in more else ROWS[:rows, 0] > 0
+        model.learn_arrays(ROWS[:rows], y, subjects=[i // 2 for i in range(rows)])
+        model.close_batch()
+    return model
+
+
+def changes(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Other values of a part of a state; None: it is missing."""
+    yield "missing", None
+    if isinstance(value, np.ndarray):
+        yield from (("text", "x"), ("objects", [object()]), ("a number", 5))
+        if value.size:
+            yield "shape", np.append(value, 0.0) if value.ndim == 1 else np.vstack([value, value[:1]])
+            yield from ((kind, np.full(value.shape, bad)) for kind, bad in (("nan", np.nan), ("infinity", np.inf)))
+    elif isinstance(value, bool):
+        yield from (("text", "x"), ("another", not value))
+    elif isinstance(value, int):
+        yield from (("text", "many"), ("negative", -1), ("huge", 10**19), ("nan", float("nan")), ("a list", [1]))
+        if name == "format":
+            yield "another", value + 1
+    elif isinstance(value, str):
+        yield from (("another", value + "x"), ("a number", 5), ("a list", [value]))
+    else:
+        yield from (("text", "x"), ("a number", 5), ("nothing", [None]))
+        if name == "features":
+            yield "another", [*value[:-1], "z"]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_no_state_is_refused_and_changes_nothing(name: str) -> None:
+    state, model = made(name, 300).state_dict(), made(name, 100)
+    before = kept(model)
+    for part, value in state.items():
+        for kind, other in changes(part, value):
+            if (part, kind) in FITS:
+                continue
+            given = {key: v for key, v in (state | {part: other}).items() if v is not None or key != part}
+            with pytest.raises((ConfigError, BudgetError)) as caught:
+                model.load_state_dict(given)
+            assert kept(model) == before, (part, kind)
+            assert kind != "another" or part in str(caught.value), (part, str(caught.value))
+    model.load_state_dict(state)
+    assert model.n_seen == 300
