@@ -32,7 +32,7 @@ SAID = {
     "budgets": ["refused:      1,000", "eps=2"],
     "resume": ["learned:      20,000"],
     "postgresql": ["learned:      5,000"],
-    "devices": ["learned\n" * 20, "epsilon = 1:"],
+    "devices": ["learned\n" * 20, "epsilon = 1:", "sectors private", "epsilon = 4:"],
     "shuffler": ['"reason": "done"', "(epsilon, delta) = (1, ", "origin=JFK"],
     "batches": ["eps=1"],
     "people": ["10000", "(epsilon, delta)"],

@@ -308,6 +308,36 @@ def test_a_person_answers_a_question_with_one_noisy_bit(http: httpx.Client, brow
         assert after == ([likely, less] if post["bit"] else [less, likely])  # of a wage of 0, and of 100
 
 
+def test_a_person_reports_about_statistics_and_the_answers_stay_in_the_browser(
+    tmp_path: Path, browser: Browser
+) -> None:
+    hours = {"bounds": [0, 60], "label": "How long do you work?"}
+    declared = {"mean hours": {"mean": "hours", "by": "sector"}, "median": {"quantile": 0.5, "of": "hours"}}
+    schema = {"features": {"hours": hours, "sector": ["public", "none"]}}
+    config = job(tmp_path, "week", schema=schema, statistics=declared, model={"trust": "nobody"}, cap=None)
+    with client(config) as http, page_of(browser) as page:
+        sent = posted(page)
+        page.goto(address(http, "/join/week"))
+        expect(page.locator("#agreed")).to_contain_text(
+            "mean hours: mean of hours by sector; median: quantile 0.5 of hours"
+        )
+        expect(page.locator("#fields")).to_contain_text("How long do you work?")
+        expect(page.locator("#fields label")).to_have_count(2)
+        assert "73.1 %" in page.inner_text("#bound")
+        page.fill("[name='x:hours']", SECRET)
+        page.select_option("[name='x:sector']", "none")
+        page.click("#send")
+        expect(page.locator("#outcome")).to_contain_text("Your report was learned")
+        (post,) = [json.loads(request.post_data or "")["reports"][0] for request in sent if request.method == "POST"]
+        assert post.keys() == {"version", "budget", "id", "statistic", "answer"}
+        truth = json.loads(page.locator("#truth").text_content() or "")
+        assert truth == {"hours": pytest.approx(float(SECRET) / 30 - 1), "sector": 1}
+        for request in sent:
+            assert SECRET not in f"{request.url} {request.headers} {request.post_data}"
+        expect(page.locator("#beliefs")).to_be_hidden()
+        assert http.get("/v1/models/week").json()["learned"] == 1
+
+
 @pytest.mark.campaign
 def test_the_live_page_shows_statistics_beside_the_weights(tmp_path: Path, browser: Browser) -> None:
     with (

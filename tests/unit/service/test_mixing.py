@@ -68,6 +68,29 @@ def test_devices_report_through_a_shuffler(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["type"]) == (409, "urn:streamdp:problem:shuffled")
 
 
+def test_devices_report_about_statistics_through_a_shuffler(tmp_path: Path) -> None:
+    """The second promise is that of a model with the same budget, and quantiles learn from whole batches."""
+    declared = {"shares": {"proportion": "origin"}, "median": {"quantile": 0.5, "of": "dep_delay", "share": 4}}
+    schema = {"features": {"dep_delay": [-30, 60], "origin": ["EWR", "JFK", "LGA"]}}
+    more = {"schema": schema, "statistics": declared, "shuffled": {"people": 60, "delta": 1e-3}}
+    config = job(tmp_path, {"type": "http"}, **more)
+    with client(config) as at_learner:
+        mixing = job(tmp_path, {"type": "mixer", "learner": str(at_learner.base_url)}, **more)
+        with client(mixing) as at_shuffler, Device(str(at_shuffler.base_url), "late") as device:
+            path = "/v1/models/late/randomizer"
+            before = at_shuffler.get(path).json()
+            for batch in (1, 2):
+                for _ in range(60):
+                    assert device.report(PERSON) == Outcome("learned")
+                wait_until(lambda batch=batch: learned(config) == 60 * batch)  # type: ignore[misc]
+            after = at_shuffler.get(path).json()
+            assert after["agreement"] == before["agreement"]
+            assert (before["thresholds"], after["thresholds"]) != (before["thresholds"], before["thresholds"])
+            said = at_learner.get("/v1/models/late").json()["statement"]
+            assert "epsilon = 2: no output" in said
+            assert "If people trust a shuffler that shows the reports of at least 60 honest people at once" in said
+
+
 def test_a_batch_waits_for_a_learner_that_does_not_answer(tmp_path: Path) -> None:
     config = job(tmp_path, {"type": "http"})
     with client(config) as at_learner:
