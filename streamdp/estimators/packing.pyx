@@ -5,7 +5,7 @@ way (see `features`), which also names what is wrong. No value stays here.
 """
 
 from cpython.object cimport PyObject
-from libc.math cimport M_PI, exp, isfinite, isnan, sqrt
+from libc.math cimport INFINITY, M_PI, exp, isfinite, isnan, sqrt
 from libc.stdint cimport int64_t, uint64_t
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 cimport numpy as cnp
 
 from streamdp.data.encoder cimport Encoder
-from streamdp.scaling.unit_table cimport CENTRE, SCALE, TABLE
+from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL
 from streamdp.optim.record_kernel cimport LATER, LEFT_OUT, RecordGate, RecordKernel
 from streamdp.privacy.arrays cimport (
     Rows,
@@ -41,12 +41,14 @@ cdef class Predictor:
     of coefficients for each output, with its intercept at the end. `width`, `outputs`, `intercept`: the number p of
     columns, the number of blocks, and whether blocks have an intercept. `columns`: (2, p): the origin and the unit of
     columns, if theta is for numbers as they come, within their bounds; None if it is for the columns. `units`:
-    the unit table of the columns, if `probability` is to know the noise of theta. `ranges`: (2, p): the ends to which
-    columns are cut; None if they are not. Both may change in place.
+    the unit table of the columns, if `moderated` is to know the noise of theta. `ranges`: (2, p): the ends to which
+    columns are cut; None if they are not. `progress`: that of the units, which tells whether a noise holds; None: there
+    is none. All of them may change in place.
     """
 
     cdef Encoder _encoder
-    cdef object _theta, _columns, _units, _ranges
+    cdef object _theta, _columns, _units, _ranges, _progress
+    cdef double _low, _high, _variance, _odds, _since
     cdef const double* _at
     cdef const double* _column
     cdef const double* _unit_table
@@ -64,7 +66,11 @@ cdef class Predictor:
         columns,
         units,
         ranges,
+        progress=None,
     ):
+        self._progress = progress
+        self._low = self._high = -INFINITY if progress is None else INFINITY  # of the clock that a noise holds for
+        self._variance = self._odds = self._since = 0.0
         self._encoder, self._theta, self._columns, self._units, self._ranges = encoder, theta, columns, units, ranges
         self._width, self._outputs, self._intercept = width, outputs, intercept
         self._at = vector(theta)
@@ -131,27 +137,45 @@ cdef class Predictor:
         finally:
             wipe(row, p + self._outputs)
 
-    def moderated(self, x, double variance, double odds):
-        """The moderated predictor of one record; None as for `scores_of`, or for several outputs.
+    def know(self, noise):
+        """Moderate by this noise from now on, as long as it holds.
 
-        `x`: the record. `variance` and `odds`: as for `moderate`.
+        `noise`: a `moderation.Noise`.
+        """
+        self._low, self._high, self._variance, self._odds, self._since = noise
+
+    def moderated(self, x):
+        """The moderated predictor of one record; None as for `scores_of`, for several outputs, or if the known noise
+        does not hold.
+
+        `x`: the record.
         """
         cdef Py_ssize_t p = self._width, j
         cdef double square = self._intercept, inner
         cdef double* row
-        if self._outputs > 1:
+        if self._outputs > 1 or not self._holds():
             return None
         row = scratch(p + 1)
         try:
             if not self._predict(x, row, row + p):
                 return None
-            if self._unit_table != NULL:
+            if self._variance > 0.0:
                 for j in range(p):
                     inner = (row[j] - self._unit_table[j * TABLE + CENTRE]) / self._unit_table[j * TABLE + SCALE]
                     square += inner * inner
-            return moderated(row[p], square, variance, odds)
+            return moderated(row[p], square, self._variance, self._odds)
         finally:
             wipe(row, p + 1)
+
+    cdef inline bint _holds(self) noexcept:
+        """Whether the known noise is that of the present clock."""
+        cdef const double* progress
+        if self._progress is None:
+            return True
+        progress = vector(self._progress)
+        return self._low <= progress[TOTAL] < self._high and (
+            isnan(self._since) or self._since == self._unit_table[self._width * TABLE + SINCE]
+        )
 
     def scores(self, cnp.ndarray X not None):
         """The linear predictors (n, outputs) of rows; what overflows is the largest or the least number, or 0.
@@ -189,12 +213,12 @@ cdef class Predictor:
             if cut is not None:
                 cut[...] = 0
 
-    def moderate(self, X, double variance, double odds):
+    def moderate(self, X, noise):
         """The linear predictors (n, outputs) of rows; of a model with one output they are moderated.
 
-        `X`: as for `scores`. `variance`: the variance by noise of a coordinate of theta, and `odds` those of its
-        classes, see `moderation`; 0 without `units`.
+        `X`: as for `scores`. `noise`: a `moderation.Noise`.
         """
+        cdef double variance = noise.variance, odds = noise.odds
         cdef cnp.ndarray scores = self.scores(X)
         cdef double* score = matrix(scores)
         cdef const double* table = self._unit_table

@@ -32,7 +32,8 @@ class Prediction:
         point, original = learner.point
         if (predictor := self._latest) is None or not predictor.reads(point):
             columns = np.stack([features.columns.origin, features.columns.unit]) if original else None
-            predictor = Predictor(features.encoder, point, *self._shape, columns, learner.unit_table, learner.ranges)
+            units = learner.unit_table, learner.ranges, learner.progress
+            predictor = Predictor(features.encoder, point, *self._shape, columns, *units)
             if learner.stays:
                 self.predictor = predictor
             else:

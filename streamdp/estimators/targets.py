@@ -333,16 +333,17 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         return np.hstack([1 - p, p])
 
     def _scores(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
-        noise = self.learner.noise
-        return prediction.reader().moderate(X, noise.variance, noise.odds)
+        return prediction.reader().moderate(X, self.learner.noise)
 
     def _scores_of(self, prediction: Prediction, x: RawRecord) -> list[float]:
         """The linear predictors of one record; see `moderation`."""
+        reader = prediction.predictor or prediction.reader()
+        if (score := reader.moderated(x)) is not None:
+            return [score]
         if self.learner.problem.outputs > 1:
             return prediction.of_record(x)
-        noise = self.learner.noise
-        score = (prediction.predictor or prediction.reader()).moderated(x, noise.variance, noise.odds)
-        if score is None:  # the record is not for the fast way
+        reader.know(self.learner.noise)
+        if (score := reader.moderated(x)) is None:  # the record is not for the fast way
             score = float(self._scores(prediction, self._need_features("predict_one").row_of(x))[0, 0])
         return [score]
 

@@ -348,6 +348,11 @@ class Learner(ABC):
         """What `moderation` needs: the variance by noise of a coordinate of `point`, 0 if it is not known."""
         return NO_NOISE
 
+    @property
+    def progress(self) -> np.ndarray | None:
+        """What tells whether a `noise` still holds, see `unit_table`; None: it always does."""
+        return None
+
     def noise_units(self) -> np.ndarray:
         """The centres and scales (2, p) of columns in the units of `noise`."""
         raise NotImplementedError

@@ -126,7 +126,7 @@ class LocalReports(Learner):
         self.default = self.mechanism_of(budget)  # a budget that cannot be served is an error now
         self.merged = False
         """Whether it began from others; then there is no path for intervals."""
-        self._noise, self._noise_since = UNKNOWN, 0.0
+        self._noise = UNKNOWN
 
     def begin(self, columns: Columns) -> None:
         problem, p = self.problem, len(columns)
@@ -347,19 +347,21 @@ class LocalReports(Learner):
         if self.merged or not problem.loss.probabilistic:
             return NO_NOISE
         total, since = arrays.units.progress.item(k.TOTAL), arrays.units.table.item(-1, k.SINCE)
-        if self._noise.low <= total < self._noise.high and since == self._noise_since:
+        if self._noise.low <= total < self._noise.high and since == self._noise.since:
             return self._noise
         free = problem.domain == self.default_domain
         if not (problem.outputs == 1 and free and self.steps.clock == "information"):
-            self._noise = NO_NOISE
             return NO_NOISE
         factor, alpha, offset = arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
         factor *= problem.loss.bound / math.sqrt(arrays.state.shape[1])
         rare = 2 * math.acosh(max(1 - since / offset, 1.0) ** (1 / POWER))  # `odds` put it so far below 0
         odds = math.copysign(rare, arrays.units.progress.item(k.CLASS)) if rare else 0.0
-        self._noise_since = since
-        self._noise = noise_at((factor, alpha, offset - since), total, self.averaged, odds)
+        self._noise = noise_at((factor, alpha, offset - since), total, self.averaged, odds, since)
         return self._noise
+
+    @property
+    def progress(self) -> np.ndarray:
+        return self.arrays.units.progress
 
     def noise_units(self) -> np.ndarray:
         units: np.ndarray = self.arrays.units.table[:-1, [k.CENTRE, k.SCALE]].T

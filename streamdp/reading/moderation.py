@@ -23,13 +23,15 @@ _COARSE = math.log(1.02)
 class Noise(NamedTuple):
     """The variance by noise of a coordinate of theta, or of its average, while the clock T is in [low, high).
 
-    `odds` is b, the log odds of the second class as far as bits tell; 0: no bits were asked.
+    `odds` is b, the log odds of the second class as far as bits tell; 0: no bits were asked. `since`: where the clock
+    must have begun for it; NaN: anywhere.
     """
 
     low: float
     high: float
     variance: float
     odds: float = 0.0
+    since: float = math.nan
 
 
 UNKNOWN = Noise(math.inf, -math.inf, 0.0)  # holds for no clock
@@ -38,17 +40,19 @@ POWER = 3.0
 """The progress of a rare class begins at -(cosh(b/2)^POWER - 1) T_0: see `optim.odds`."""
 
 
-def noise_at(steps: tuple[float, float, float], total: float, averaged: bool, odds: float = 0.0) -> Noise:
+def noise_at(
+    steps: tuple[float, float, float], total: float, averaged: bool, odds: float = 0.0, since: float = math.nan
+) -> Noise:
     """Return the noise for one linear predictor: that of the last clock on a grid in steps of 2 %.
 
     `steps` are (F C0/sqrt(d), alpha, T_0), with the clock of information; `total` is the clock T, in units of 1/C0^2;
-    the predictor may be averaged, and `odds` are those of `Noise`.
+    the predictor may be averaged, and `odds` and `since` are those of `Noise`.
     """
     if total <= 0:
-        return Noise(-math.inf, 0.0, 0.0, odds)
+        return Noise(-math.inf, 0.0, 0.0, odds, since)
     place = math.floor(math.log(total) / _COARSE)
     low, high = math.exp(_COARSE * place), math.exp(_COARSE * (place + 1))
-    return Noise(low, high, _variance(steps, low, averaged, _CURVATURE / math.cosh(odds / 2) ** 2), odds)
+    return Noise(low, high, _variance(steps, low, averaged, _CURVATURE / math.cosh(odds / 2) ** 2), odds, since)
 
 
 @lru_cache(maxsize=256)

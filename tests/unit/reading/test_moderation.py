@@ -10,7 +10,7 @@ import scipy
 from streamdp import L2Ball, LDPASGDClassifier, LDPSGDClassifier, datasets
 from streamdp.estimators.packing import Predictor
 from streamdp.optim.steps import Steps
-from streamdp.reading.moderation import noise_at
+from streamdp.reading.moderation import NO_NOISE, noise_at
 from streamdp.scaling.unit_table import SCALE, TABLE
 
 
@@ -47,7 +47,8 @@ def test_the_moderated_probability_is_the_mean_over_the_noise() -> None:
     table = np.zeros((2, TABLE))
     table[:, SCALE] = 1.0
     row = np.ones((1, 1))  # so |x|^2 is 1
-    found = [Predictor(None, np.array([s]), 1, 1, False, None, table, None).moderate(row, v, 0.0)[0, 0] for s in z]
+    noise = NO_NOISE._replace(variance=v)
+    found = [Predictor(None, np.array([s]), 1, 1, False, None, table, None).moderate(row, noise)[0, 0] for s in z]
     np.testing.assert_allclose(scipy.special.expit(found), scipy.special.expit(noisy).mean(axis=0), atol=0.02)
 
 
