@@ -136,11 +136,7 @@ class NewtonSteps(Method):
                     n, rounds, spent = users.keep_from(since), [], 0.0
                     first = steps.changed(first)
             deviation, grid = noise.rows(plan.curvature.size)[0, :2].tolist()
-            total = users.curvatures(plan.curvature, steps.middle, grid)
-            try:
-                noisy = noise.randomize(total, rng)
-            finally:
-                total[:] = 0.0
+            noisy = _noisy(users.curvatures(plan.curvature, steps.middle, grid), noise, rng)
             rounds.append(Round(steps.estimate.copy(), noisy, deviation, share))
             spent += share
             steps.state = replace(first, point=steps.estimate)  # the first half of the rounds is forgotten
@@ -158,11 +154,7 @@ class NewtonSteps(Method):
     ) -> np.ndarray:
         """The noisy sum of `Users.squares`, n, and the variance of the noise of a coordinate."""
         deviation, grid = noise.rows(_kept(curvature) - 2)[0, :2].tolist()
-        total = users.squares(curvature, theta, grid)
-        try:
-            noisy = noise.randomize(total, rng)
-        finally:
-            total[:] = 0.0
+        noisy = _noisy(users.squares(curvature, theta, grid), noise, rng)
         return np.append(noisy, [n, deviation**2])
 
     def _change(self, plan: NewtonPlan, noise: Gaussian, users: Users, steps: Newton, rng: Rng) -> float:
@@ -173,10 +165,7 @@ class NewtonSteps(Method):
         if found is None:
             return 0.0
         sums, counts = found
-        try:
-            noisy = noise.randomize(sums.ravel(), rng).reshape(_PARTS, d)
-        finally:
-            sums[:] = 0.0
+        noisy = _noisy(sums, noise, rng)
         variances = steps.variances
         part = change.step(noisy[:, : len(variances)], counts, variances, deviation**2)
         if part is None or counts[part:].sum() < plan.least:
@@ -269,3 +258,11 @@ def _noise_of_parts(task: Task, mu: float) -> Gaussian:
 def _deviation(task: Task, mu: float) -> float:
     """z, the standard deviation of the noise on a sum, on each coordinate."""
     return float(_noise(task, mu, 1).rows(_curvature(task).size)[0, 0])
+
+
+def _noisy(total: np.ndarray, noise: Gaussian, rng: Rng) -> np.ndarray:
+    """A `total` with noise, in its shape; the total is overwritten."""
+    try:
+        return noise.randomize(total.ravel(), rng).reshape(total.shape)
+    finally:
+        total[:] = 0.0
