@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -32,6 +31,7 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from streamdp.data.records import Position, Shard
 from streamdp.errors import (
@@ -65,12 +65,10 @@ if TYPE_CHECKING:
     from streamdp.estimators.estimator import Estimator
     from streamdp.ledger.loans import Loan
 
-RETRY_S = 1.0
-"""The time between two attempts to reach the database."""
-RETRIES = 600
-"""How often a call of the database is repeated before the batch fails."""
-
-T = TypeVar("T")
+_patiently = Retrying(
+    retry=retry_if_exception_type(StoreUnavailableError), wait=wait_fixed(1), stop=stop_after_attempt(600), reraise=True
+)
+"""What a call of the database returns; repeated each second, at most so often, while the database does not answer."""
 
 
 class _Batch(NamedTuple):
@@ -345,16 +343,6 @@ def _own_words(text: str) -> str:
     """What an executor said itself: the line of an error of `streamdp.errors`, which shows no value."""
     lines = [line for line in text.splitlines() if line.startswith("streamdp.errors.")]
     return f": {lines[-1].partition(': ')[2]}" if lines else ""
-
-
-def _patiently(call: Callable[[], T]) -> T:
-    """What a call of the database returns; repeated while the database does not answer."""
-    for _ in range(RETRIES):
-        try:
-            return call()
-        except StoreUnavailableError:
-            time.sleep(RETRY_S)
-    return call()
 
 
 def _count(learner: Estimator, counts: Counts) -> None:
