@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
 
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
 from streamdp.errors import ConfigError, StoreError, check_path, needs
 
-if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
-
 _SQLITE = "sqlite:///"
-_SEVERAL_HOSTS = re.compile(r"^(postgresql[^:]*://(?:[^/@]*@)?)([^/@]*,[^/@]*)(/[^?]*)\??")
-"""User, hosts and database of a URL with several hosts."""
+_POSTGRESQL = re.compile(r"postgres(ql)?(\+[a-z0-9]+)?://")  # postgres:// as hosts of databases write it
 
 
 def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Database:
@@ -28,33 +24,37 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     used as a whole. Raises `StoreError` for any other text, without quoting it: a URL may contain a password.
     """
     place = check_path("store", url_or_path)
-    if place.startswith("postgres://"):  # as hosts of databases write it
-        place = place.replace("postgres", "postgresql", 1)
     path = place.removeprefix(_SQLITE)
     if "://" not in path and path:  # a file's name may have every character that is special in a URL
         return SQLiteFile(path, job)
+    kind = place.partition("://")[0]
+    if not _POSTGRESQL.match(place):
+        raise StoreError(f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {kind}")
     try:
-        from sqlalchemy.engine import make_url
-        from sqlalchemy.exc import ArgumentError
+        from streamdp.database.postgres import PostgresNamespace  # here, because few jobs need it
     except ImportError:
         raise ConfigError(needs("a PostgreSQL store", "postgres")) from None
+    address = _address(_POSTGRESQL.sub("postgresql://", place, count=1))
+    if address is None:
+        raise StoreError("expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got a malformed URL")
+    return PostgresNamespace(address, job)
+
+
+def _address(url: str) -> dict[str, str] | None:
+    """The parameters of a connection, and `schema`; None for a URL that is malformed, which may have a password."""
+    from psycopg import Error
+    from psycopg.conninfo import conninfo_to_dict
+
     try:
-        url = _with_hosts(make_url(_SEVERAL_HOSTS.sub(r"\1\3?host=\2&", place)))
-        if "@" in (url.host or ""):
-            raise ValueError("a part of the password")
-    except (ArgumentError, ValueError):  # the error may contain the password; ValueError is for a port
-        raise StoreError("expected a file path, sqlite:///PATH or postgresql://..., got a malformed URL") from None
-    kind = url.get_backend_name()
-    if kind != "postgresql" or not url.database:
-        raise StoreError(f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {kind}")
-    from streamdp.database.postgres import PostgresNamespace  # here, because few jobs need it
-
-    return PostgresNamespace(url, job)
-
-
-def _with_hosts(url: URL) -> URL:
-    """The URL with one parameter for each of several hosts, as SQLAlchemy wants them."""
-    hosts = url.query.get("host")
-    if "port" in url.query or not isinstance(hosts, str):
-        return url
-    return url.update_query_dict({"host": hosts.split(",")})
+        parts = urlsplit(url)
+        given = [pair.partition("=") for pair in parts.query.split("&")]
+        values = [(name, unquote(value)) for name, _, value in given]
+        rest = "&".join("".join(pair) for pair in given if pair[0] not in ("schema", "host"))
+        user, at, hosts = parts.netloc.rpartition("@")
+        hosts = ",".join(quote(value, safe=":,") for name, value in values if name == "host") or hosts
+        address = conninfo_to_dict(parts._replace(netloc=f"{user}{at}{hosts}", query=rest).geturl())
+    except (Error, ValueError):
+        return None
+    found = {name: str(value) for name, value in address.items()} | dict(one for one in values if one[0] == "schema")
+    numbers = found.get("port", "0").replace(",", "0")
+    return None if "@" in found.get("host", "") or not found.get("dbname") or not numbers.isdigit() else found

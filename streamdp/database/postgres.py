@@ -10,26 +10,15 @@ session, so a pooler that gives each transaction another session is refused (`_c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
-import sqlalchemy
-from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+import psycopg
 
 from streamdp.database.interface import Connection, Database, Format, Parameters, Session
-from streamdp.database.pool import NoPool
-from streamdp.errors import (
-    ConfigError,
-    StoreBusyError,
-    StoreDamagedError,
-    StoreError,
-    StoreUnavailableError,
-    needs,
-)
+from streamdp.errors import ConfigError, StoreBusyError, StoreDamagedError, StoreError, StoreUnavailableError
 
 SCHEMA = "streamdp"
 """The schema of the tables, unless the URL names another one."""
@@ -50,8 +39,7 @@ _FIRST = "hashtextextended(:name, -1)"
 """The key of the lock of a schema that `spending` shares, and that `come_first` has alone."""
 
 _BEGUN = "extract(epoch FROM backend_start)::text"
-_LOCK_TIMEOUT = "55P03"
-_LOCKED = ("40001", "40P01", _LOCK_TIMEOUT)  # serialization failure, deadlock, lock not available
+_LOCKED = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
 # Connection exception, shutdown, too many connections, a read-only standby, a name that another process just created.
 _UNAVAILABLE = ("08", "57", "53", "25006", "23505")
 # A server that stops within the handshake says "SSL SYSCALL error" or "unexpected eof": it will be back.
@@ -70,118 +58,116 @@ _WHY = (
 _DAMAGED = ("XX", "42P01", "42703")  # internal error or corruption; a missing table; a missing column
 
 
-_text = lru_cache(maxsize=256)(sqlalchemy.text)
+@lru_cache(maxsize=256)
+def _text(statement: str) -> str:
+    """A statement with the placeholders of the driver in place of `:name`."""
+    return re.sub(r"(?<!:):([a-z]\w*)", r"%(\1)s", statement.replace("%", "%%"))
 
 
 class ServerConnection(Connection):
-    """A connection of SQLAlchemy, which is opened again if a server has ended it."""
+    """A connection to a server by the driver, from `connect`. A transaction opens it again if a server has ended it.
+
+    Each transaction begins with the statement `begins`.
+    """
 
     server = True
 
-    def __init__(self, engine: Engine) -> None:
-        self._over = engine.connect()
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], begins: str) -> None:
+        self._connect, self._begins = connect, begins
+        self._over = connect()
+        self._closed = False
 
     @property
     def closed(self) -> bool:
-        return self._over.closed
+        return self._closed
 
     def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """See `Connection.fetch`: the driver's tuples, without the cost of SQLAlchemy's row objects."""
-        return self._execute(statement, parameters).cursor.fetchall()  # type: ignore[no-any-return]
+        return self._execute(statement, parameters).fetchall()
 
     def change(self, statement: str, parameters: Parameters = ()) -> int:
-        return int(self._execute(statement, parameters).rowcount)
+        return self._execute(statement, parameters).rowcount
 
     def change_each(self, statement: str, rows: Sequence[Parameters]) -> int:
-        return int(self._over.execute(_text(statement), list(rows)).rowcount)  # type: ignore[arg-type]
+        cursor = self._over.cursor()
+        cursor.executemany(_text(statement), rows)
+        return cursor.rowcount
 
-    def _execute(self, statement: str, parameters: Parameters) -> Any:
-        if isinstance(parameters, tuple):
-            return self._over.exec_driver_sql(statement, parameters)
-        return self._over.execute(_text(statement), parameters)
+    def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[Any, ...]]:
+        text = _text(statement) if isinstance(parameters, Mapping) else statement
+        return self._over.execute(text, parameters or None)  # None: a % is no placeholder
 
     def in_transaction(self) -> bool:
-        return self._over.in_transaction()
+        return self._over.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
-    def begin(self) -> AbstractContextManager[object]:
-        return self._over.begin()
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        if self._over.closed and not self._closed:
+            self._over = self._connect()
+        try:
+            self._over.execute(self._begins)
+            yield
+            self._over.commit()
+        except BaseException:
+            with suppress(psycopg.Error):
+                self._over.rollback()
+            if self.in_transaction():  # what the server does with it is not known
+                self._over.close()
+            raise
 
     def close(self) -> None:
+        self._closed = True
         self._over.close()
 
 
-def take_lock(engine: Engine, job: str, name: str, shared: bool) -> Callable[[], None]:
-    """Take an advisory lock of a database session, and return what gives it up. The session's end releases it, too.
-
-    A session can end before its process, so commits are fenced by epochs as well. PostgreSQL keeps advisory
-    locks apart by database, and the lock is named after `job`, the schema and the name of the job: the names of the
-    host do not matter. The lock holds one connection of the engine. Other holders that ask for a `shared` lock are
-    allowed beside a shared one. Raises `StoreBusyError`, with the name of the database, if another holder still
-    excludes this one after `LOCK_TIMEOUT_MS`.
-    """
-    connection = ServerConnection(engine)
-    function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
-    try:
-        with connection.begin():
-            connection.change(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}")
-            connection.fetch(f"SELECT {function}(hashtextextended(:name, 0))", {"name": job})
-    except BaseException as error:
-        connection.close()
-        if not isinstance(error, OperationalError) or getattr(error.orig, "sqlstate", None) != _LOCK_TIMEOUT:
-            raise
-    else:
-        return connection.close
-    raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
-
-
 class PostgresNamespace(Database):
-    """Its tables are in one schema of the PostgreSQL database at `url`.
+    """Its tables are in one schema of the PostgreSQL database at an `address`: the parameters of a connection.
 
-    The parameter `schema` of the URL names the schema. Without a job, the schema is used as a whole. Raises
-    `ConfigError` for the name of a schema that PostgreSQL would cut, or if psycopg is not installed.
+    The parameter `schema` names the schema. Without a job, the schema is used as a whole. Raises `ConfigError` for the
+    name of a schema that PostgreSQL would cut.
     """
 
     key_file = None
     accept_loss = False
     losses = 0  # the server recognises damage to its own log
 
-    def __init__(self, url: URL, job: str | None) -> None:
-        schema = url.query.get("schema", SCHEMA)
-        if not isinstance(schema, str) or not 0 < len(schema.encode()) <= LONGEST_NAME or "\0" in schema:
+    def __init__(self, address: Mapping[str, Any], job: str | None) -> None:
+        schema = address.get("schema", SCHEMA)
+        if not 0 < len(schema.encode()) <= LONGEST_NAME or "\0" in schema:
             raise ConfigError(f"store: expected one schema in the URL, whose name has 1 to {LONGEST_NAME} bytes")
-        url = url.difference_update_query(["schema"])
         self._schema = schema
         self._job, self._of_job = job, f"{schema}/{job}"
         self._quoted = '"' + self._schema.replace('"', '""') + '"'
-        hosts = url.query.get("host") or (url.host or "localhost",)
-        hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
-        self.name = f"{hosts}/{url.database} ({self._schema})"
+        hosts = address.get("host", "localhost").split(",")
+        several, ports = len(hosts) > 1, address.get("port", "").split(",")
+        shown = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=False)] if several else hosts
+        self.name = f"{','.join(shown)}/{address['dbname']} ({self._schema})"
         # Of several hosts, only the primary can be written. A URL may say otherwise, for readers.
-        primary = {"target_session_attrs": "read-write"} if "," in hosts else {}
+        given: dict[str, Any] = {"target_session_attrs": "read-write"} if several else {}
+        given |= {name: value for name, value in address.items() if name != "schema"}
+        given |= {
+            "hostaddr": address.get("hostaddr", ""),  # PGHOSTADDR would lead to another server than the URL
+            "client_encoding": "utf8",
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "tcp_user_timeout": ANSWER_TIMEOUT_MS,
+            "keepalives_idle": 5,
+            "application_name": f"streamdp {job or schema}"[:63],
+        }
+        # a function, which shows no password
+        self._connect: Callable[[], psycopg.Connection[Any]] = lambda: psycopg.connect(**given)
+
+    def _prepared(self) -> psycopg.Connection[Any]:
+        driver = self._connect()
         try:
-            self._engine = create_engine(
-                url.set(drivername="postgresql+psycopg"),
-                poolclass=NoPool,
-                hide_parameters=True,  # otherwise the text of an error contains states, settings and spends
-                connect_args={
-                    "hostaddr": url.query.get("hostaddr", ""),  # PGHOSTADDR would lead to another server than the URL
-                    **{name: value for name, value in primary.items() if name not in url.query},
-                    "client_encoding": "utf8",
-                    "connect_timeout": CONNECT_TIMEOUT_S,
-                    "tcp_user_timeout": ANSWER_TIMEOUT_MS,
-                    "keepalives_idle": 5,
-                    "application_name": f"streamdp {job or schema}"[:63],
-                },
-            )
-        except ImportError:
-            raise ConfigError(needs("a PostgreSQL store", "postgres")) from None
-        event.listen(self._engine, "connect", self._prepare)
-        event.listen(self._engine, "begin", self._choose_schema)
+            self._prepare(driver)
+        except BaseException:
+            driver.close()
+            raise
+        return driver
 
-    def _choose_schema(self, connection: sqlalchemy.Connection) -> None:
-        connection.exec_driver_sql(f"SET LOCAL search_path TO {self._quoted.replace('%', '%%')}")
+    def _connection(self) -> ServerConnection:
+        return ServerConnection(self._prepared, f"SET LOCAL search_path TO {self._quoted}")
 
-    def _prepare(self, driver: Any, record: object) -> None:
+    def _prepare(self, driver: psycopg.Connection[Any]) -> None:
         encoding = driver.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             raise StoreError(
@@ -202,14 +188,37 @@ class PostgresNamespace(Database):
     def lock(self, shared: bool) -> Callable[[], None]:
         with self.errors():
             self._check_sessions()
-            return take_lock(self._engine, self._of_job, f"job {self._job!r} in {self.name}", shared)
+            return self._take_lock(shared)
+
+    def _take_lock(self, shared: bool) -> Callable[[], None]:
+        """Take an advisory lock of a session, and return what gives it up. The session's end releases it, too.
+
+        A session can end before its process, so commits are fenced by epochs as well. PostgreSQL keeps advisory
+        locks apart by database, and the lock is named after the schema and the name of the job: the names of the host
+        do not matter. The lock holds one connection. Other holders that ask for a `shared` lock are allowed beside a
+        shared one. Raises `StoreBusyError` if another holder still excludes this one after `LOCK_TIMEOUT_MS`.
+        """
+        connection = self._connection()
+        function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
+        try:
+            with connection.begin():
+                connection.change(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}")
+                connection.fetch(f"SELECT {function}(hashtextextended(:name, 0))", {"name": self._of_job})
+        except BaseException as error:
+            connection.close()
+            if not isinstance(error, psycopg.errors.LockNotAvailable):
+                raise
+        else:
+            return connection.close
+        name = f"job {self._job!r} in {self.name}"
+        raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
 
     def _check_sessions(self) -> None:
         """Raise `StoreError` if one connection has several sessions, or several connections share one.
 
         PgBouncer with `pool_mode = transaction` does both: locks would stay in a session that others use.
         """
-        with closing(ServerConnection(self._engine)) as one, closing(ServerConnection(self._engine)) as other:
+        with closing(self._connection()) as one, closing(self._connection()) as other:
             sessions = []
             for connection in (one, other, one):
                 with connection.begin():
@@ -221,12 +230,12 @@ class PostgresNamespace(Database):
             )
 
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
-        with self.errors(), closing(ServerConnection(self._engine)) as connection, connection.begin():
+        with self.errors(), closing(self._connection()) as connection, connection.begin():
             alone = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"
             connection.fetch(alone, {"name": self._schema})
             if _exists(connection):
                 return False
-            connection.change(f"CREATE SCHEMA IF NOT EXISTS {self._quoted.replace('%', '%%')}")
+            connection.change(f"CREATE SCHEMA IF NOT EXISTS {self._quoted}")
             form.create_tables(connection)
             connection.change("CREATE TABLE format (name text NOT NULL, version integer NOT NULL)")
             row = {"name": form.name, "version": form.version}
@@ -236,7 +245,7 @@ class PostgresNamespace(Database):
 
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:
-        with self.errors(), closing(ServerConnection(self._engine)) as connection, connection.begin():
+        with self.errors(), closing(self._connection()) as connection, connection.begin():
             connection.change("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if not _exists(connection):
                 raise StoreError(f"{self.name} has no jobs: there is no such schema")
@@ -245,7 +254,7 @@ class PostgresNamespace(Database):
 
     def open_for_writing(self, form: Format) -> Connection:
         with self.errors():
-            connection = ServerConnection(self._engine)
+            connection = self._connection()
             try:
                 with connection.begin():
                     self._check_version(connection, form)
@@ -269,8 +278,8 @@ class PostgresNamespace(Database):
     def come_first(self) -> Callable[[], None]:
         """See `Database.come_first`. A transaction holds them back, which the server ends if it is idle for long."""
         with self.errors():
-            connection = ServerConnection(self._engine)
-            try:
+            connection = self._connection()
+            try:  # the statement begins a transaction, which ends with the connection
                 connection.fetch(f"SELECT pg_advisory_xact_lock({_FIRST})", {"name": self._schema})
             except BaseException:
                 connection.close()
@@ -307,32 +316,31 @@ class PostgresNamespace(Database):
     def errors(self) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
-            code = getattr(error.orig, "sqlstate", None) or ""
+        except psycopg.Error as error:
+            code = error.sqlstate or ""
             # An error without a code does not come from the server: it was unreachable, or it refused the connection.
-            unreachable = isinstance(error, OperationalError | InterfaceError) and not code
-            if unreachable and _FINAL.search(str(error.orig)):
+            unreachable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not code
+            if unreachable and _FINAL.search(str(error)):
                 raise StoreError(
                     f"{self.name} refuses the connection ({_refusal(error)}); see user, password, database and TLS"
                 ) from None
-            if error.connection_invalidated or unreachable or code.startswith(_UNAVAILABLE) or code in _LOCKED:
+            if unreachable or code.startswith(_UNAVAILABLE) or code in _LOCKED:
                 raise StoreUnavailableError(f"{self.name} does not answer ({code or _refusal(error)})") from None
             if code.startswith(_DAMAGED):
                 raise StoreDamagedError(f"{self.name} is damaged: PostgreSQL says {code}") from None
-            raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error.orig).strip()}") from None
+            raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error).strip()}") from None
 
     def close(self, connection: Connection) -> None:
         connection.close()
-        self._engine.dispose()
 
 
 def _exists(connection: Connection) -> bool:
     return connection.fetch("SELECT to_regclass('format')") != [(None,)]
 
 
-def _refusal(error: DBAPIError) -> str:
+def _refusal(error: psycopg.Error) -> str:
     """Why the server refused the connection, such as `password authentication failed for user "me"`, if it said so."""
-    _, said, reason = str(error.orig).partition("FATAL:")
+    _, said, reason = str(error).partition("FATAL:")
     if said:
         return reason.strip().partition("\n")[0]
-    return next((why for pattern, why in _WHY if re.search(pattern, str(error.orig))), "no connection")
+    return next((why for pattern, why in _WHY if re.search(pattern, str(error))), "no connection")

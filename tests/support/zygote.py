@@ -42,7 +42,6 @@ _LOADED = (
     "pydantic.fields",
     "pydantic.v1",
     "scipy.special",
-    "sqlalchemy.dialects.postgresql",
     "streamdp.cli.main",
     "streamdp.config.kafka",
     "streamdp.runtime.runner",

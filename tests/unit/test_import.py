@@ -84,7 +84,7 @@ start()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("absent", [CLI_PACKAGES, *((name,) for name in (*CLI_PACKAGES, "sqlalchemy"))], ids=" ".join)
+@pytest.mark.parametrize("absent", [CLI_PACKAGES, *((name,) for name in CLI_PACKAGES)], ids=" ".join)
 def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install(
     absent: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -96,7 +96,7 @@ def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install
     said = [line.removesuffix(sentence) for line in answer.stdout.splitlines()]
     frames, classes = ["a table or a data frame"] * 3, ["streamdp.Runner", "streamdp.Worker"]
     alone = {"polars": frames, "tenacity": classes}
-    if absent in (("rich",), ("sqlalchemy",)):  # for a display on a terminal, and for a store on a server
+    if absent == ("rich",):  # for a display on a terminal
         assert '"learned": 1' in answer.stdout
     else:
         assert said == (frames + classes if absent == CLI_PACKAGES else alone.get(absent[0], [])), answer.stderr
@@ -111,7 +111,7 @@ EXTRAS = {
     "kafka": ({"kafka", "prometheus_client"}, "connectors.kafka cli.kafka_job cli.shuffle"),
     "kafka-fast": ({"kafka", "prometheus_client", "confluent_kafka"}, "connectors.kafkafast cli.kafka_job"),
     "redis": ({"redis"}, "connectors.redis config.redis"),
-    "postgres": ({"psycopg", "sqlalchemy"}, "database.postgres"),
+    "postgres": ({"psycopg"}, "database.postgres"),
     "service": ({"fastapi", "uvicorn", "prometheus_client", "rfc8785"}, "service.server"),
     "otel": ({"opentelemetry.sdk", "opentelemetry.exporter"}, "runtime.tracing"),
     "client": ({"httpx", "rfc8785"}, "client"),
