@@ -40,7 +40,7 @@ from streamdp.optim.losses import LOSSES
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import models_to_check, run_checks
 from tests.support.sizes import some
-from tests.support.states import give_words, loss_of, steps_of, words_of
+from tests.support.states import loss_of, steps_of, words_of
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
 
@@ -357,28 +357,6 @@ def test_settings_that_contradict_one_another_are_refused_at_once() -> None:
 
 def declared(make: Callable[[], Any], **more: Any) -> Any:
     return make().clone({"features": ["a", "b", "c"], **more})
-
-
-@every
-def test_a_loaded_state_continues_bit_by_bit(make: Callable[[], Any]) -> None:
-    """Stop after 200 of 400 and load the state into a new estimator with the same random words: the same result."""
-    model = declared(make, seed=6)
-    data = data_for(model, 400)
-    for x, y in data[:200]:
-        model.learn_one(x, y)
-    model.close_batch()
-    other = declared(make, seed=6)
-    other.load_state_dict(model.state_dict())
-    give_words(other, words_of(model).__class__(99))
-    give_words(model, words_of(model).__class__(99))
-    for x, y in data[200:]:
-        model.learn_one(x, y)
-        other.learn_one(x, y)
-    assert np.array_equal(numbers(model), numbers(other))
-    assert (model.n_seen, model.guarantee, model.statement()) == (other.n_seen, other.guarantee, other.statement())
-    steps = getattr(model.learner, "method", "newton") == "newton" and model.learner.problem.outputs == 1
-    if hasattr(model, "interval") and steps:  # others have none
-        assert np.array_equal(model.interval(), other.interval(), equal_nan=True)
 
 
 @every

@@ -1,4 +1,4 @@
-"""What is no state of a model is refused by every estimator, in words, and changes nothing."""
+"""States: a model goes on from one bit by bit, and what is none is refused in words and changes nothing."""
 
 import warnings
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 import streamdp
 from streamdp.errors import BudgetError, ConfigError
 from tests.conformance.test_values import KINDS
-from tests.support.states import kept
+from tests.support.states import give_words, kept, words_of
 
 ROWS = np.random.default_rng(1).uniform(-1, 1, (300, 2))
 MADE: dict[str, tuple[str, dict[str, Any]]] = {kind: (kind, {}) for kind in KINDS}
@@ -77,3 +77,46 @@ def test_what_is_no_state_is_refused_and_changes_nothing(name: str) -> None:
             assert kind != "another" or part in str(caught.value), (part, str(caught.value))
     model.load_state_dict(state)
     assert model.n_seen == 300
+
+
+WIDE = {"a": (-30.0, 30.0), "b": (-30.0, 30.0), "c": ["u", "v"]}
+"""Bounds many times as wide as the values: columns get other units."""
+BUDGET = {kind: "eps=20,delta=1e-5" for kind in KINDS if not kind.startswith("LDP")}
+ON: dict[str, tuple[str, dict[str, Any]]] = {f"{kind} wide": (kind, {"features": WIDE}) for kind in KINDS}
+ON |= {f"{kind} {options}": (kind, {"features": ["a", "b", "c=v"], **options}) for kind, options in MADE.values()}
+for family, small in (("PanPrivate", 90), ("Shuffle", 700), ("UserLevel", 70)):
+    some = {f"{name} small": (kind, {**given, "batch_size": small}) for name, (kind, given) in ON.items()}
+    ON |= {name: made for name, made in some.items() if name.startswith(family) and "method" not in made[1]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ON)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_model_goes_on_from_a_state_bit_by_bit(name: str) -> None:
+    """With the same random words: from states of a search for units, of an open batch of reports, and later ones."""
+    kind, options = ON[name]
+    more: dict[str, Any] = {"target": (-90.0, 110.0)} if kind.endswith("Regressor") else {}
+    if kind.startswith("Windowed"):
+        more |= {"window": 1000, "items_per_user": 2}
+    if kind in BUDGET:
+        more["budget"] = BUDGET[kind]
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.normal(0.02, 0.03, (4000, 2)), rng.integers(0, 2, 4000)])
+    y = 1 + X @ [30.0, -30.0, 1.0] + rng.normal(0, 0.5, 4000)
+    y = y if more.get("target") else (y > 1).astype(float)
+    people = [i // 2 for i in range(4000)]
+    for cut in (100, 1500):
+        model, other = (getattr(streamdp, kind)(**options, **more, seed=seed) for seed in (1, 2))
+        model.learn_encoded(X[:cut], y[:cut], subjects=people[:cut])
+        model.close_batch()
+        if not model.at_boundary:
+            continue  # a window of too few people
+        other.load_state_dict(model.state_dict())
+        for each in (model, other):
+            give_words(each, type(words_of(model))(11))
+            each.learn_encoded(X[cut:], y[cut:], subjects=people[cut:])
+            each.close_batch()
+        assert kept(model) == kept(other)
+        assert (model.theta.tobytes(), model.statement()) == (other.theta.tobytes(), other.statement())
+        x = {"a": 0.5, "b": 0.1, "c": "v", "c=v": 1.0}
+        assert model.predict_one(x) == other.predict_one(x)

@@ -1,10 +1,12 @@
 """States of two stores that learned the same, and what estimators hold in memory: each internal by one name."""
 
+import math
 import pickle
 from typing import Any
 
 import numpy as np
 
+from streamdp.aggregation.local_mean import UserMean
 from streamdp.store.snapshot import Snapshot
 
 
@@ -37,6 +39,14 @@ def units_of(model: Any) -> Any:
 def give_words(model: Any, words: Any) -> None:
     """Let these words be the source of a model's noise, also where single records have a way of their own."""
     model.learner.rng, model.learner.fast = words, None
+
+
+def give_mean(model: Any, users: int, coarse: int) -> None:
+    """Let a batch have so many users, of which the first ones answer the coarse question, in three dimensions."""
+    learner = model.learner
+    sensitivity = learner.mean.sensitivity
+    learner.mean = UserMean(learner.budget, math.sqrt(2), sensitivity, 3, users, 0.1, coarse)
+    learner._begin_batch()
 
 
 def words_of(model: Any) -> Any:

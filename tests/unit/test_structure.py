@@ -77,7 +77,7 @@ def test_private_attributes_are_read_in_their_class() -> None:
     """The numbers of lines may fall only. In the library these are copies and merges within a class, and clients."""
     assert private("streamdp", "connectors").total() <= 30
     assert private("tests").total() <= 120
-    assert reaches("tests").total() <= 168
+    assert reaches("tests").total() <= 159
 
 
 @pytest.mark.no_cover  # it is a profiler itself

@@ -10,7 +10,7 @@ from streamdp import UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.user.randomizer import is_within
 from streamdp.scaling.search import Question
-from tests.support.states import give_words, steps_of, words_of
+from tests.support.states import steps_of
 
 WIDE = (-90_000.0, 110_000.0)
 
@@ -94,19 +94,6 @@ def test_the_record_that_answers_is_chosen_in_turn() -> None:
     found = [is_within(Question(0.15, 0.25, turn, 0), X, y, None) for turn in range(4)]
     assert found == [False, True, False, False]
     assert is_within(Question(0.65, np.inf, 2, 1), X, y, None)
-
-
-@pytest.mark.parametrize("users", [40, 400])
-def test_a_state_goes_on_while_asking_and_after(users: int) -> None:
-    model, other = learned(users), made()
-    state = model.state_dict()
-    other.load_state_dict(state)
-    X, y, people = data(800, 9)
-    for each in (model, other):
-        give_words(each, type(words_of(model))(11))
-        each.learn_encoded(X, y, subjects=people)
-    assert other.n_asked == model.n_asked
-    np.testing.assert_array_equal(other.theta, model.theta)
 
 
 def test_merged_learners_keep_what_they_learned_in_their_own_units() -> None:
@@ -246,20 +233,6 @@ def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
     for broken in ({"question": half.question._replace(column=5)}, {"units": unseen}):
         with pytest.raises(ConfigError):
             type(half)(**fields | broken)
-
-
-def test_a_state_with_scaled_columns_goes_on() -> None:
-    X, y, people = encoded(6000)
-    model, other = wide(), wide()
-    model.learn_encoded(X[:2600], y[:2600], subjects=people[:2600])
-    other.load_state_dict(model.state_dict())
-    for each in (model, other):
-        give_words(each, type(words_of(model))(11))
-        each.learn_encoded(X[2600:], y[2600:], subjects=people[2600:])
-    assert other.n_asked == model.n_asked
-    np.testing.assert_array_equal(other.theta, model.theta)
-    np.testing.assert_array_equal(steps_of(other).since, steps_of(model).since)
-    assert steps_of(model).since.max() > 0
 
 
 @pytest.mark.slow

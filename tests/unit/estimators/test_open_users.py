@@ -1,7 +1,6 @@
 """The records of users: when they report, what the ledger counts, and that raw records stay in memory."""
 
 import copy
-import math
 import pickle
 from collections.abc import Iterator
 from itertools import product
@@ -12,13 +11,11 @@ import pandas as pd
 import pytest
 
 from streamdp import Ledger, UserLevelLDPClassifier
-from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, NotAtBoundaryError, StoreError
 from streamdp.estimators.user.randomizer import averages
-from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED
 from tests.support.sizes import some
-from tests.support.states import loss_of, people_of
+from tests.support.states import give_mean, loss_of, people_of
 from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
 
@@ -103,8 +100,7 @@ def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int
     for whole in (False, True):
         with Ledger("eps=13,delta=1e-4") as ledger:
             learner = model(items_per_user=items, window=window, budget=budget, seed=3, batch_size=80, ledger=ledger)
-            learner.learner.mean = UserMean(learner.learner.budget, math.sqrt(2), 2 * math.sqrt(2), 3, 80, 0.1, 20)
-            learner.learner._begin_batch()
+            give_mean(learner, 80, 20)
             masks = []
             if whole:
                 for part in (slice(0, 250), slice(250, 251), slice(251, 600)):
@@ -229,23 +225,6 @@ def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest
     learner.learn_encoded(X[8:], y[8:], subjects=list("ab" * 6))
     assert sizes == [9, 8]
     assert (learner.at_boundary, people.held) == (True, 0)
-
-
-def test_a_state_goes_on_within_a_batch_and_bit_for_bit() -> None:
-    X, y, subjects = data(300, 3)
-    whole, first = (model(items_per_user=3, batch_size=70, budget="eps=4,delta=1e-6", seed=6) for _ in range(2))
-    for learner in (whole, first):
-        learner.learn_encoded(X[:450], y[:450], subjects=subjects[:450])
-    state = first.state_dict()
-    assert (state["answered"], state["n_users"]) == (150 % 70, 150)
-    second = model(items_per_user=3, batch_size=70, budget="eps=4,delta=1e-6", seed=6)
-    second.load_state_dict(state)
-    whole.learner.rng, second.learner.rng = SeededEntropy(9), SeededEntropy(9)
-    for learner in (whole, second):
-        learner.learn_encoded(X[450:], y[450:], subjects=subjects[450:])
-    for name, value in whole.state_dict().items():
-        np.testing.assert_array_equal(value, second.state_dict()[name], err_msg=name)
-    assert whole.statement() == second.statement()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import write_announcement
-from tests.support.states import give_words, middle_of, steps_of, words_of
+from tests.support.states import middle_of, steps_of
 
 NAMES = ["a", "b", "c"]
 FEATURES = dict.fromkeys(NAMES, (-8.0, 8.0))
@@ -85,22 +85,6 @@ def test_single_records_and_arrays_are_the_same(kind: Any) -> None:
         one.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), target)
     assert steps_of(many).state.units[1].any()
     np.testing.assert_array_equal(steps_of(many).state.numbers(), steps_of(one).state.numbers())
-
-
-@each
-@pytest.mark.slow
-def test_a_saved_state_goes_on_bit_by_bit(kind: Any) -> None:
-    X, y = stream(12_000)
-    for cut in (100, 9000):
-        whole, rest = (kind(features=FEATURES, target=TARGET, budget="eps=20,delta=1e-5", seed=3) for _ in "ab")
-        whole.learn_encoded(X[:cut], y[:cut])
-        whole.close_batch()
-        rest.load_state_dict(whole.state_dict())
-        give_words(rest, words_of(whole))
-        for model in (whole, rest):
-            give_words(model, type(words_of(whole))(5))
-            model.learn_encoded(X[cut:], y[cut:])
-        np.testing.assert_array_equal(steps_of(whole).state.numbers(), steps_of(rest).state.numbers())
 
 
 @each

@@ -17,9 +17,8 @@ from streamdp import (
     WindowedRegressor,
 )
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.privacy.entropy import SeededEntropy
 from streamdp.scaling.units import declared
-from tests.support.states import give_words, open_sum
+from tests.support.states import open_sum
 
 BOUNDS = (-500.0, 2500.0)
 CENTRE, SCALE = 1000.0, 1500.0
@@ -72,23 +71,15 @@ def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: d
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 @pytest.mark.slow
-def test_a_state_goes_on_and_keeps_its_bounds(kind: Any, options: dict[str, Any]) -> None:
-    X, y, people = data(2400)
+def test_a_state_keeps_its_bounds(kind: Any, options: dict[str, Any]) -> None:
+    X, y, people = data()
     learner = made(kind, options)
-    learner.learn_encoded(X[:1200], y[:1200], subjects=people[:1200])
-    state = learner.state_dict()
-    other = made(kind, options)
-    other.load_state_dict(state)
-    assert other.predict_one({"a": 0.1, "b": 0.2}) == learner.predict_one({"a": 0.1, "b": 0.2})
-    for each in (learner, other):
-        give_words(each, SeededEntropy(11))
-        each.learn_encoded(X[1200:], y[1200:], subjects=people[1200:])
-    np.testing.assert_array_equal(other.theta, learner.theta)
-    merged = learner.merged(other)
+    learner.learn_encoded(X, y, subjects=people)
+    merged = learner.merged(made(kind, options))
     np.testing.assert_allclose(merged.predict_encoded(X[:5]), learner.predict_encoded(X[:5]), rtol=1e-6)
     for bounds in (None, (-500.0, 2501.0)):
         with pytest.raises(ConfigError, match="expected scaling"):
-            made(kind, options, bounds).load_state_dict(state)
+            made(kind, options, bounds).load_state_dict(learner.state_dict())
 
 
 def test_a_device_reports_as_the_learner_would() -> None:

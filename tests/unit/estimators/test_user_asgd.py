@@ -25,7 +25,7 @@ from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms import Gaussian, PrivUnit
 from tests.support.audit import epsilon_lower_bound
-from tests.support.states import give_words, loss_of, mean_of, open_sum, steps_of, words_of
+from tests.support.states import give_words, loss_of, mean_of, steps_of, words_of
 from tests.support.user_model import data, model, silent
 
 
@@ -149,22 +149,6 @@ def test_it_learns_where_the_planned_steps_do_not(kind: str) -> None:
 
 
 # --- states
-
-
-def test_a_state_within_a_batch_goes_on_and_parts_merge() -> None:
-    X, y, subjects = data(260, 4)
-    whole, first, second = (model(items_per_user=4, seed=5) for _ in range(3))
-    whole.learn_encoded(X, y, subjects=subjects)
-    first.learn_encoded(X[:800], y[:800], subjects=subjects[:800])
-    assert 0 < first.learner.answered < mean_of(first).users
-    second.load_state_dict(first.state_dict())
-    give_words(second, words_of(first))
-    second.learn_encoded(X[800:], y[800:], subjects=subjects[800:])
-    np.testing.assert_array_equal(second.theta, whole.theta)
-    np.testing.assert_array_equal(open_sum(second), open_sum(whole))
-    merged = whole.merged(first)
-    assert merged.n_users == 460
-    assert np.isfinite(merged.theta).all()
 
 
 # --- streams that change

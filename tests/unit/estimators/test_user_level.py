@@ -26,7 +26,7 @@ from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
 from tests.support.audit import epsilon_lower_bound
-from tests.support.states import loss_of, mean_of, open_sum, people_of, region_of, steps_of
+from tests.support.states import give_mean, loss_of, mean_of, open_sum, people_of, region_of, steps_of
 from tests.support.user_model import NAMES, SECRET, WEIGHTS, data, mean_gradient, model, row, silent
 
 # --- the steps
@@ -157,8 +157,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
     X, y, subjects = data(90, 4)
     one, learner = (model(loss=loss, items_per_user=4, batch_size=40, budget=budget, seed=5) for _ in range(2))
     for each in (one, learner):
-        each.learner.mean = UserMean(each.learner.budget, math.sqrt(2), mean_of(each).sensitivity, 3, 40, 0.1, 16)
-        each.learner._begin_batch()
+        give_mean(each, 40, 16)
     one.learn_encoded(X, y, subjects=subjects)
     for user in range(90):
         rows = slice(4 * user, 4 * user + 4)
@@ -175,8 +174,7 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
 
 def test_reports_on_another_question_or_no_answer_change_nothing() -> None:
     learner = model(items_per_user=4, batch_size=40)
-    learner.learner.mean = UserMean(learner.learner.budget, math.sqrt(2), mean_of(learner).sensitivity, 3, 40, 0.1, 2)
-    learner.learner._begin_batch()
+    give_mean(learner, 40, 2)
     coarse = learner.randomizer([({"a": 1.0, "b": 0.0}, 1.0)])
     assert coarse.coordinate == 0
     assert coarse.answer.sum() == mean_of(learner).response.picks

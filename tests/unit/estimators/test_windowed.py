@@ -233,20 +233,6 @@ def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch)
     assert learner.guarantee.budgets  # counted, whatever was released
 
 
-def test_a_state_goes_on_bit_for_bit() -> None:
-    X, y, subjects = stream(60, 5)
-    whole, first = made(), made()
-    whole.learn_encoded(X, y, subjects=subjects)
-    first.learn_encoded(X[:30], y[:30], subjects=subjects[:30])
-    second = made(features=None)
-    second.load_state_dict(first.state_dict())
-    second.learn_encoded(X[30:], y[30:], subjects=subjects[30:])
-    np.testing.assert_array_equal(whole.theta, second.theta)
-    assert whole.state_dict().keys() == second.state_dict().keys()
-    undeclared = "\n\nThe promise:\n  - no features were declared; the first record's names were taken as public."
-    assert whole.statement() == second.statement().replace(undeclared, "")
-
-
 def test_a_state_outside_of_the_domain_is_refused() -> None:
     learner = made()
     with pytest.raises(ConfigError):
