@@ -355,8 +355,7 @@ class Estimator(river_base.Estimator, Parameters):
             raise SchemaError(f"X: expected {len(self._names)} columns, got {rows.shape[1]}")
         return rows
 
-    def _finite_rows(self, X: object) -> np.ndarray:
-        rows = self._encoded_rows(X)
+    def _finite_rows(self, rows: np.ndarray) -> np.ndarray:
         if not np.isfinite(rows).all():
             raise SchemaError(f"X: {_NOT_FINITE}")
         return rows
@@ -999,8 +998,11 @@ class Estimator(river_base.Estimator, Parameters):
         While nothing is learned they are those of the first point, as of `predict_one`. Raises `SchemaError` for
         another shape, and for NaN and infinities.
         """
-        X = self._finite_rows(X)
-        return self._decided(self._scores(self._predicting("predict_encoded"), X))
+        return self._predicted(self._encoded_rows(X))
+
+    def _predicted(self, X: np.ndarray) -> np.ndarray:
+        """As `predict_encoded`, of the columns of a frame, which stand one after the other in memory."""
+        return self._decided(self._scores(self._predicting("predict_encoded"), self._finite_rows(X)))
 
     def _scores(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
         """The linear predictors (n, outputs) of clean encoded columns, as they are shown."""

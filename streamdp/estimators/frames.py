@@ -52,15 +52,18 @@ def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
     return array[:, list(names).index(name)]
 
 
-def series_like(X: Any, values: Any) -> object:
-    """Predictions, values (n,), in the form of the rows X: a series of the same library, or an array."""
+def series_like(X: Any, values: Any, labels: Sequence[Hashable] | None = None) -> object:
+    """Predictions, values (n,), in the form of the rows X: a series of the same library, or an array.
+
+    With `labels`, which only frames take, values are their indices.
+    """
     if names_of(X) is None:
         return np.asarray(values)
     if hasattr(X, "get_column"):
-        return pl.Series(values)
+        return pl.Series(values) if labels is None else pl.Series(labels).gather(values)
     import pandas as pd
 
-    return pd.Series(values, index=X.index)
+    return pd.Series(values if labels is None else pd.Series([*labels]).to_numpy()[values], index=X.index)
 
 
 def frame_like(X: Any, values: np.ndarray, labels: Sequence[Hashable]) -> object:

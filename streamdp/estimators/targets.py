@@ -120,7 +120,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
-        values = np.zeros(len(X)) if self._features is None else self.predict_encoded(self._features.frame(X))
+        values = np.zeros(len(X)) if self._features is None else self._predicted(self._features.frame(X))
         return series_like(X, values)
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
@@ -243,8 +243,8 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         Raises `SchemaError` for values that `predict_one` refuses.
         """
         X = as_frame(X)
-        k = np.zeros(len(X), dtype=int) if self._features is None else self.predict_encoded(self._features.frame(X))
-        return series_like(X, self._shown(k) if names_of(X) is None else [self.labels[i] for i in k])
+        k = np.zeros(len(X), dtype=int) if self._features is None else self._predicted(self._features.frame(X))
+        return series_like(X, self._shown(k)) if names_of(X) is None else series_like(X, k, self.labels)
 
     def _shown(self, predicted: np.ndarray) -> np.ndarray:
         known: np.ndarray = np.array([*self.labels, None], dtype=object)  # None: a label that is a tuple stays one
@@ -321,7 +321,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
         Raises `SchemaError` for another shape, and for NaN and infinities.
         """
-        return self._shares(self._predicting("predict_proba_encoded"), self._finite_rows(X))
+        return self._shares(self._predicting("predict_proba_encoded"), self._finite_rows(self._encoded_rows(X)))
 
     def _shares(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
         """The probabilities (n, K) of the classes for clean encoded columns."""
