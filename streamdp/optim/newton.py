@@ -57,23 +57,12 @@ _BENT = 0.3  # the share by which a gradient may change otherwise than by A on t
 _FLOOR = 0.3  # of the noise of A, for rounds about the same records
 _LOST = 100.0  # a deviation of coefficients over sigma, far above any prior's
 _STEP = 2.0  # about the most by which a step moves the intercept, over sigma
-_FAR, _MOST_BENT = 30.0, 3.0  # an intercept whose chances are sure; how far the curvature of another is trusted
 _LITTLE = 0.01  # a part of the variance of targets that is as good as nothing
 _PASSES = 3  # for the weights and the noise, which depend on the answer
 _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
 _OUTGROWN = 0.7
 _LOUD = 1e100  # a variance of which squares are within the doubles
 _NO_COLUMNS = np.zeros(0, dtype=bool)
-
-
-def _flattened(start: float, end: float) -> float:
-    """The mean logistic curvature of an intercept on the way from one value to another, over that at its start."""
-    start, end = min(max(start, -_FAR), _FAR), min(max(end, -_FAR), _FAR)
-    if abs(end - start) < 1e-3:
-        return 1.0
-    first, last = scipy.special.expit([start, end]).tolist()
-    found = float((last - first) / ((end - start) * first * (1 - first)))
-    return min(max(found, 1 / _MOST_BENT), _MOST_BENT)
 
 
 class Round(NamedTuple):
@@ -653,15 +642,12 @@ class Newton(Growing):
         spread, prior = self._spread(state, point), np.full(q, _LOST**-2)
         prior[-1] += _STEP**-2
         answer, doubt = point[:q], 0.0
-        slopes = values
         for _ in range(_PASSES):
             total = self._weighed(state, answer).sum(axis=0)
             found, gradient = change.means(total, d, self._huber)
             noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
             if not self._secants:  # the noise of A on the way
                 noise = min(noise + entry * (float(np.sum((found[:q] - answer) ** 2)) + doubt), _LOUD)
-            if not self._huber:
-                values = slopes * _flattened(float(found[q - 1]), float(answer[q - 1]))
             raised = np.maximum(values, np.maximum(floors, math.sqrt(noise) / (_LOST * unit)))
             along = vectors.T @ found[:q] - vectors.T @ gradient[:q] / raised
             certain = unit**2 / (noise / raised**2 + spread * squares / raised + 1e-300)
