@@ -21,6 +21,9 @@ from scipy.stats import norm
 from benchmarks.shared.pages import command, table
 from streamdp import stats
 from streamdp.datasets import insurance
+from streamdp.learners.drawn import DrawnAnswer, answered
+from streamdp.privacy.entropy import SeededEntropy
+from streamdp.privacy.guarantees import PureDP
 
 HIGH = 60_000
 REGIONS = ["northeast", "northwest", "southeast", "southwest"]
@@ -39,6 +42,7 @@ SIZES, DRAWS, COVERED, GROWTH_DRAWS = (10_000, 100_000), 20, 200, 10
 PERIODS, A_PERIOD = (10, 30, 100, 300), 1000
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.16)
 WINDOWS, WINDOW_DRAWS = (1000, 10_000, 100_000), 12
+ANSWERED, DEVICE_DRAWS = (1, 1000), 10
 FREQUENT, LENGTH, TEXT_DRAWS = 16, 8, 12
 START, FRAGMENT = 4, 4
 """Bits of PEM: as `start_length` and `fragment_length` of pure-ldp."""
@@ -183,6 +187,42 @@ def error_rows() -> Iterator[Sequence[str]]:
                 cells.append("-" if least is None else f"{least:.3g}")
                 cells.append("-" if release is None else spread([release() - true for _ in range(DRAWS)]))
                 yield [name, f"{n:,}", str(epsilon), *cells]
+
+
+def by_devices(name: str, frame: pl.DataFrame, epsilon: int, seed: int, each: int) -> stats.Statistics:
+    """One statistic alone, from reports of devices: so many of them answer one document."""
+    found, words = stats.Statistics({name: DECLARED[name]}, FEATURES, f"eps={epsilon}", "nobody"), SeededEntropy(seed)
+    found.state_dict()  # from now on its columns are known
+    spend = PureDP(float(epsilon))
+    codes = frame["region"].replace_strict(REGIONS, range(len(REGIONS)), return_dtype=pl.Float64)
+    rows = np.column_stack([frame["charges"].clip(0, HIGH).to_numpy() / (HIGH / 2) - 1, codes])
+    for at in range(0, len(rows), each):
+        parts = [(part, share) for _, part, share in found.reported()]
+        for row in rows[at : at + each]:
+            i, answer = answered(parts, row[None], words)
+            block = getattr(parts[i][0], "block", 0)
+            found.absorb(DrawnAnswer(i, tuple(answer), block, spend, words.private))
+        found.learner.close()
+    return found
+
+
+def device_rows() -> Iterator[Sequence[str]]:
+    """One row for each statistic and epsilon: errors in one process, and of devices by the reports of a document."""
+    frame = people(10_000)
+    for name in ("mean", "histogram", "median", "9th decile"):
+        for epsilon in (1, 4):
+            true, cells = truth(name, frame), []
+            for each in (None, *ANSWERED):
+                errors = []
+                for seed in range(DEVICE_DRAWS):
+                    found = (
+                        estimated(name, frame, "nobody", epsilon, seed)
+                        if each is None
+                        else by_devices(name, frame, epsilon, 1000 + seed, each)
+                    )
+                    errors.append(values(found.get()[name]) - true)
+                cells.append(spread(errors))
+            yield [name, str(epsilon), *cells]
 
 
 def window_rows(names: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -401,6 +441,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     windowed = ["statistic", "records", "eps", "window", "window, delta=1e-6", "OpenDP, once"]
     parts = {
         "errors": lambda: table(["statistic", "records", "eps", *TRUST, "nobody, bound", "OpenDP, once"], error_rows()),
+        "devices": lambda: table(
+            ["statistic", "eps", "one process", *(f"devices, {each:,} reports a document" for each in ANSWERED)],
+            device_rows(),
+        ),
         "windows": lambda: table(windowed, window_rows(["mean", "median", "9th decile", "deciles"])),
         "cells": lambda: table(windowed, window_rows(["mean by region", "people by region", "histogram"])),
         "covered": lambda: table(["statistic", "covered, eps=1", "covered, eps=4"], covered_rows()),

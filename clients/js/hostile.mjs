@@ -23,7 +23,7 @@ for (const { text, pinned, records, at } of documents) {
     out = records.map(([x, y, subject]) => {
       try {
         const made = randomizer.report(x, y, { id: "r", subject, words: from(at) });
-        return made.gradient ?? made.bit;
+        return made.gradient ?? made.bit ?? [made.statistic, ...made.answer];
       } catch (error) {
         return String(error);
       }

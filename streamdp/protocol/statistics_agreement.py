@@ -58,6 +58,9 @@ class CodedSchema(Wire):
         """The encoder of records. Raises `SchemaError` for contradictions, `ConfigError` for unusable bounds."""
         from streamdp.data.schema import Schema
 
+        for feature in self.features:
+            if isinstance(feature, Transformed) and (feature.bounds is None or feature.knots is not None):
+                raise ConfigError("refused: expected numbers with bounds, and no other transforms")
         return checked(Schema(declared_of(self.features), coded=True))
 
 

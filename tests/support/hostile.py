@@ -22,6 +22,7 @@ FOREVER = 4102444800.0
 POOL = 4096
 DRAW = 1000  # words from the place of a draw to the end of the pool, at least
 AGREED = ("protocol", "job", "schema", "loss", "mechanism", "budget")
+AGREED_STATISTICS = ("protocol", "job", "schema", "statistics", "budget")
 Made = list[Any] | str | None
 """For each record an answer or the text of an error; None if the document was refused; a text for an untyped error."""
 
@@ -91,7 +92,8 @@ def digest(document: dict[str, Any]) -> str:
     from hashlib import sha256
 
     try:
-        agreed = json.loads(json.dumps({name: document.get(name) for name in AGREED}), parse_int=float)
+        names = AGREED_STATISTICS if "statistics" in document else AGREED
+        agreed = json.loads(json.dumps({name: document.get(name) for name in names}), parse_int=float)
         return sha256(rfc8785.dumps(agreed)).hexdigest()
     except (rfc8785.CanonicalizationError, ValueError):
         return "0" * 64
@@ -273,12 +275,16 @@ class Hostile:
 
 
 class PoolWords(SeededEntropy):
-    """The words of a pool from a place on; more of them are an error."""
+    """The words of a pool from a place on; more of them are an error. Statistics draw theirs at once."""
 
     def __init__(self, pool: np.ndarray, at: int) -> None:
         super().__init__(0, len(pool) - at)
         self.words[1:] = pool[at:]
         self.words[0] = 1
+
+    def draw(self, count: int) -> np.ndarray:
+        assert count < len(self.words), "a draw needs more words than it has"
+        return self.words[1 : 1 + count].copy()
 
     def _renew(self, length: int) -> None:
         raise AssertionError("a draw needs more words than it has")
