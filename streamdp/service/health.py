@@ -38,10 +38,7 @@ async def readyz(request: Request) -> Response:
 
 @router.get(
     "/metrics",
-    responses={
-        200: {"content": {"text/plain": {"example": 'streamdp_records_total{job="delays",outcome="learned"} 2000.0'}}},
-        **responses(400, 401, 403),
-    },
+    responses=schemas.text("text/plain", _EXAMPLE) | responses(400, 401, 403),
 )
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
