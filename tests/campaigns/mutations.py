@@ -376,6 +376,27 @@ MUTATIONS = [
         "refuse(found === document.agreement,",
         "tests/unit/protocol/test_vectors.py tests/integration/test_pages.py",
     ),
+    Mutation(
+        "JavaScript: a cell of a statistic is kept too often",
+        DEVICE_JS,
+        "return { cells, keep: (Math.expm1(epsilon) / (Math.expm1(epsilon) + cells)) * CAREFUL, words: 2 };",
+        "return { cells, keep: (Math.expm1(2 * epsilon) / (Math.expm1(2 * epsilon) + cells)) * CAREFUL, words: 2 };",
+        JS_TESTS,
+    ),
+    Mutation(
+        "an answer about a statistic that no device can make is taken",
+        DESK,
+        "        if not self._parts[found.statistic].possible(found.answer):\n",
+        "        if False:\n",
+        "tests/unit/protocol/test_statistics_reports.py",
+    ),
+    Mutation(
+        "a late report counts for thresholds that it did not answer",
+        "streamdp/learners/local_roots.py",
+        "        if block == self.block:\n",
+        "        if True:\n",
+        "tests/unit/protocol/test_statistics_reports.py",
+    ),
     # -- ledger, store, service
     Mutation(
         "a spend over the cap is admitted",
