@@ -146,15 +146,6 @@ def test_nullable_types_of_pandas(y: pd.Series) -> None:
         assert model.n_seen == 3
 
 
-def test_no_row_is_lost_to_a_quote(tmp_path: Path) -> None:
-    """pola-rs/polars#14235."""
-    rows = [f'{i}\t5\'-"x {i}\t"y' if i % 7 == 0 else f'{i}\tplain\tx "q" y' for i in range(700)]
-    (tmp_path / "d.tsv").write_text("id\tname\tnote\n" + "\n".join(rows) + "\n")
-    batches = read("csv", tmp_path / "d.tsv", Schema({"note": ['x "q" y', "y"]}, "id"))
-    assert sum(len(batch) for batch in batches) == 600
-    assert [d.reason for batch in batches for d in batch.dead] == ["malformed_quotes"] * 100
-
-
 def record(**fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": [{"name": name} | field for name, field in fields.items()]}
 

@@ -173,22 +173,6 @@ def test_regression_from_a_yaml_file_and_jsonl(tmp_path: Path, quick: Quick) -> 
     assert -500 < low < high < 1500
 
 
-def test_status_says_that_theta_is_on_the_border(tmp_path: Path, quick: Quick) -> None:
-    (tmp_path / "data.csv").write_text(rows(3000))
-    for radius, found in ((0.01, 1), (100, 0)):
-        flags = [*PAN, *PEOPLE[:4], "--set", f"model.domain={{ball: {radius}}}", "--set", "model.method=newton"]
-        for old in tmp_path.glob("data.db*"):
-            old.unlink()
-        assert quick("run", "data.csv", *flags)[0] == 0
-        status = json.loads(quick("status", "data.db", "--json")[1])
-        on_border = [
-            doubt
-            for doubt in status["doubts"]
-            if doubt.startswith("the coefficients lie on the border of their domain")
-        ]
-        assert len(on_border) == found
-
-
 def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
     """Commits at boundaries, the last batch closed, another run goes on, records that allow less are refused."""
     (tmp_path / "data.csv").write_text(rows(5000))
