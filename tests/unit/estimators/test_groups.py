@@ -78,24 +78,14 @@ def test_a_declaration_that_contradicts_itself_is_refused(declared: Any, message
         Schema({"g": declared, "x": (0, 1)}, "y")
 
 
-@pytest.mark.parametrize("features", [PLAIN, OPEN], ids=["plain", "open"])
-@pytest.mark.parametrize(("kind", "budget"), [(LDPASGDRegressor, "eps=4"), (PanPrivateRegressor, "mu=1")])
-def test_one_by_one_in_frames_and_as_arrays_is_the_same(kind: Any, budget: str, features: Any, tmp_path: Path) -> None:
+def test_a_model_of_groups_is_saved_and_has_no_intervals(tmp_path: Path) -> None:
     X, y = frame(100)
-    one, many, arrays = (kind(features=features, target=(0, 10), seed=1, budget=budget) for _ in range(3))
-    for x, target in zip(X.iter_rows(named=True), y, strict=True):
-        one.learn_one(x, float(target))
-    many.learn_many(X, y)
-    arrays.learn_encoded(arrays.encoder.encode_features(X), y)
-    np.testing.assert_array_equal(one.theta, many.theta)
-    np.testing.assert_array_equal(one.theta, arrays.theta)
-    first = [one.predict_one(x) for x in X.head(20).iter_rows(named=True)]
-    np.testing.assert_allclose(first, many.predict_many(X.head(20)), rtol=1e-12)
-    one.close_batch()
-    one.save(tmp_path / "m")
-    np.testing.assert_array_equal(streamdp.load(tmp_path / "m").theta, one.theta)
+    model = LDPASGDRegressor(features=OPEN, target=(0, 10), budget="eps=4")
+    model.learn_many(X, y)
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(streamdp.load(tmp_path / "m").theta, model.theta)
     with pytest.raises(NotAvailableError, match="per"):
-        one.interval()
+        model.interval()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import copy
 import math
 import pickle
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,6 @@ from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import write_announcement
 from streamdp.reading.change import BLOCKS, width
 from tests.support.newton import averages
-from tests.support.sizes import some
 from tests.support.states import loss_of, method_of, noise_of, open_sum, params_of, pending_of, steps_of, words_of
 
 NAMES = ["a", "b", "c"]
@@ -63,7 +61,6 @@ PLANNED: dict[str, Callable[..., Any]] = {
     "shuffle sgd": lambda **o: ShuffleRegressor(**(AC_SA | {"method": "sgd", "horizon": 700} | o)),
 }
 batched = pytest.mark.parametrize("make", (MODELS | PLANNED).values(), ids=(MODELS | PLANNED).keys())
-chunked = pytest.mark.parametrize("make", some((MODELS | PLANNED).values(), 0, 3, 8), ids=(MODELS | PLANNED).keys())
 
 
 def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -154,35 +151,6 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         assert params.sensitivity == pytest.approx(curvature.sensitivity)
         deviation = math.sqrt(params.noise_variance / params.d)
         assert steps_of(model).deviation == pytest.approx(deviation, rel=0.1)
-
-
-@chunked
-@pytest.mark.parametrize("size", [1, 90])
-@pytest.mark.slow
-def test_any_chunks_give_the_same(make: Callable[..., Any], size: int) -> None:
-    """One by one, frames and arrays of any sizes, bit by bit under one seed."""
-    import pandas as pd
-
-    n = 700 if size > 1 else 60
-    whole, single, frames, chunks = (make(seed=3, batch_size=size) for _ in range(4))
-    X, y = stream(whole, n)
-    labels = y.tolist() if not hasattr(whole, "labels") else [bool(v) for v in y]
-    whole.learn_encoded(X, y)
-    for row, target in zip(X.tolist(), labels, strict=True):
-        single.learn_one(dict(zip(NAMES, row, strict=True)), target)
-    cuts = [0, *np.sort(np.random.default_rng(1).integers(0, n, 20)).tolist(), n]
-    for low, high in pairwise(cuts):
-        chunks.learn_encoded(X[low:high], y[low:high])
-        frames.learn_many(pd.DataFrame(X[low:high], columns=NAMES), pd.Series(labels[low:high], dtype=object))
-    for other in (single, frames, chunks):
-        assert np.array_equal(numbers(other), numbers(whole))
-        assert np.array_equal(held(other), held(whole))
-        assert (pending_of(other), other.n_seen, steps_of(other).place) == (
-            pending_of(whole),
-            n,
-            steps_of(whole).place,
-        )
-        assert other.guarantee == whole.guarantee
 
 
 @every

@@ -75,19 +75,6 @@ def test_a_domain_and_a_model_without_intercept_keep_their_columns(kind: Any) ->
 
 
 @each
-def test_single_records_and_arrays_are_the_same(kind: Any) -> None:
-    X, y = stream(1900)
-    many, one = (
-        kind(features=FEATURES, target=TARGET, budget="eps=60,delta=1e-2", seed=3, batch_size=200) for _ in "ab"
-    )
-    many.learn_encoded(X, y)
-    for row, target in zip(X * 8, y.tolist(), strict=True):
-        one.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), target)
-    assert steps_of(many).state.units[1].any()
-    np.testing.assert_array_equal(steps_of(many).state.numbers(), steps_of(one).state.numbers())
-
-
-@each
 def test_a_state_within_a_search_with_much_noise_goes_on(kind: Any) -> None:
     """What a search keeps may lie anywhere, so it must not be checked as if it were parameters."""
     options: dict[str, Any] = {"features": FEATURES, "target": TARGET, "budget": "eps=1,delta=1e-6", "batch_size": 40}

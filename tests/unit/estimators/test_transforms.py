@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 
@@ -42,21 +41,6 @@ def frame(n: int = 400) -> tuple[pl.DataFrame, np.ndarray]:
         }
     )
     return X, np.log(X["income"].to_numpy()) + rng.normal(0, 0.1, n)
-
-
-@pytest.mark.parametrize(("kind", "budget"), [(LDPASGDRegressor, "eps=4"), (PanPrivateRegressor, "mu=1")])
-def test_one_by_one_in_frames_and_as_arrays_is_the_same(kind: Any, budget: str) -> None:
-    X, y = frame()
-    options = {"features": FEATURES, "target": (0, 15), "seed": 1, "budget": budget}
-    one, polars, pandas = (kind(**options) for _ in range(3))
-    for x, target in zip(X.iter_rows(named=True), y, strict=True):
-        one.learn_one(x, float(target))
-    polars.learn_many(X, y)
-    pandas.learn_many(pd.DataFrame(X.to_dict(as_series=False)), y)
-    np.testing.assert_array_equal(one.theta, polars.theta)
-    np.testing.assert_array_equal(one.theta, pandas.theta)
-    first = [one.predict_one(x) for x in X.head(20).iter_rows(named=True)]
-    np.testing.assert_allclose(first, polars.predict_many(X.head(20)), rtol=1e-12)
 
 
 def test_without_noise_the_weight_of_a_log_is_per_unit_of_the_log() -> None:

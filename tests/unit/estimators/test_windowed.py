@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from streamdp import ApproxDP, L2Ball, Ledger, PureDP, Quantile, WindowedClassifier, WindowedRegressor
@@ -90,21 +89,6 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
         np.testing.assert_allclose(gradients, expected, rtol=1e-9, atol=1e-12)
         theta = region_of(learner).project(theta - gradients.mean(axis=0))
     np.testing.assert_array_equal(learner.theta, theta)
-
-
-def test_one_by_one_in_bulk_and_in_frames_are_the_same() -> None:
-    X, y, subjects = stream(60, 5)
-    one, bulk, frames, bulk_alone = made(), made(), made(), made()
-    for row, target, subject in zip(X, y, subjects, strict=True):
-        one.learn_one(dict(zip("ab", row, strict=True)), target, subject=subject)
-    bulk.learn_encoded(X, y, subjects=subjects)
-    assert one.state_dict().keys() == bulk.state_dict().keys()
-    for name, value in one.state_dict().items():
-        np.testing.assert_array_equal(value, bulk.state_dict()[name])
-    frames.learn_many(pd.DataFrame(X, columns=["a", "b"]), pd.Series(y))
-    bulk_alone.learn_encoded(X, y)
-    np.testing.assert_array_equal(frames.theta, bulk_alone.theta)
-    assert frames.n_users == 60
 
 
 def test_text_and_bytes_are_one_person() -> None:
