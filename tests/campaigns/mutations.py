@@ -301,8 +301,8 @@ MUTATIONS = [
     Mutation(
         "Newton's sum gets no noise",
         "streamdp/windows/newton.py",
-        "                noisy = noise.randomize(total, rng)",
-        "                noisy = total.copy()",
+        "        return noise.randomize(total.ravel(), rng).reshape(total.shape)",
+        "        return total.copy()",
         "tests/statistical/test_window_newton.py",
     ),
     Mutation(
