@@ -1,7 +1,5 @@
 """The commands for Kafka as a user types them, against a real broker: produce, run, status, and what they say."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import itertools

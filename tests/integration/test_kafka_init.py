@@ -1,7 +1,5 @@
 """`streamdp init --topic` and `check`: a job for a Kafka topic before it runs, against a real broker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Brokers that ask for a password, a certificate or both: the right ones let us in, and the wrong ones say why not."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

@@ -1,7 +1,5 @@
 """The key `shuffled` of a job: what it accepts, what it promises, and what another one would promise less."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

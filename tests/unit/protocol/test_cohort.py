@@ -1,7 +1,5 @@
 """A cohort of the shuffle protocol: what devices refuse, absent people, and a crash of each party at every moment."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 `tests/campaigns/test_hostile_documents.py` has the random documents, in Python and in JavaScript.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

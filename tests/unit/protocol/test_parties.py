@@ -1,7 +1,5 @@
 """The three parties without a broker: records that count once, and a crash of each at every moment."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The shuffler of reports: what it shows, what it does not take, and that nothing is shown twice."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Local reports on the wire: what arrives is what the randomizer made, and nothing else is let in."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

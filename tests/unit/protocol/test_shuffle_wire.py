@@ -1,7 +1,5 @@
 """What the three parties agree on and what travels between them: what is refused, and what devices do."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

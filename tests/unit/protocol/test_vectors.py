@@ -1,7 +1,5 @@
 """The stored test vectors of local reports are what this library computes, in Python and in JavaScript."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The randomised answers: their law, their claim, their mean and their variance."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

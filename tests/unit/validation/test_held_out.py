@@ -1,7 +1,5 @@
 """Sums of answers of batches and windows: who answers, what the sums show, and what a verdict says."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Who answers, and what they pay."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

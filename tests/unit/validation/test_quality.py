@@ -1,7 +1,5 @@
 """Each "not known yet" says how many more answers would tell, or why no number can be given."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The squared error beside that of the mean, which is learned from bits, or from counts of values rounded at random."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

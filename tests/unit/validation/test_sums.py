@@ -1,7 +1,5 @@
 """Sums by stretches, intervals, the drift test and the verdict."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
