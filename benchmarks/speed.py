@@ -44,6 +44,7 @@ from streamdp import (
     LDPSGDRegressor,
     PanPrivateClassifier,
     PanPrivateRegressor,
+    ShuffleClassifier,
     ShuffleRegressor,
 )
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
@@ -274,7 +275,7 @@ def people() -> list[Row]:
         ):
             model = kind(features=FEATURES, ledger=streamdp.Ledger("eps=1e6,delta=.5"))
             found[f"{plain}, a cap, {who}"] = Work(capped(model, subject_of), n, plain, goal)
-    for kind in (LDPASGDClassifier, PanPrivateClassifier):
+    for kind in (LDPASGDClassifier, PanPrivateClassifier, ShuffleClassifier):
         plain = f"`learn_one`, {kind.__name__}"
         labelled = [(x, target > 0) for x, target in pairs]
         found[plain] = Work(learning(kind(features=FEATURES), labelled), n)
@@ -403,6 +404,7 @@ def statistics() -> list[Row]:
     for name, rival, one, by in (
         ("Mean", stats.Mean(), private.Mean((0, 1)), 0),
         ("Mean, by 10 groups", stats.Mean(), private.Mean((0, 1), by=several), 10),
+        ("Mean, a shuffler", stats.Mean(), private.Mean((0, 1), trust="shuffler"), 0),
         ("Quantile", stats.Quantile(0.5), private.Quantile(0.5, (0, 1)), 0),
     ):
         beside = f"`update`, River's {type(rival).__name__}"
