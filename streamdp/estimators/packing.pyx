@@ -53,6 +53,7 @@ cdef class Predictor:
     cdef const double* _column
     cdef const double* _unit_table
     cdef const double* _end
+    cdef const double* _clock
     cdef bint _intercept
     cdef Py_ssize_t _width, _outputs
 
@@ -77,6 +78,7 @@ cdef class Predictor:
         self._column = NULL if columns is None else matrix(columns)
         self._unit_table = NULL if units is None else matrix(units)
         self._end = NULL if ranges is None else matrix(ranges)
+        self._clock = NULL if progress is None else vector(progress) + TOTAL
         if (
             cnp.PyArray_DIM(theta, 0) < outputs * (width + intercept)
             or (encoder is not None and self._encoder.width != width)
@@ -169,12 +171,9 @@ cdef class Predictor:
 
     cdef inline bint _holds(self) noexcept:
         """Whether the known noise is that of the present clock."""
-        cdef const double* progress
-        if self._progress is None:
-            return True
-        progress = vector(self._progress)
-        return self._low <= progress[TOTAL] < self._high and (
-            isnan(self._since) or self._since == self._unit_table[self._width * TABLE + SINCE]
+        return self._clock == NULL or (
+            self._low <= self._clock[0] < self._high
+            and (isnan(self._since) or self._since == self._unit_table[self._width * TABLE + SINCE])
         )
 
     def scores(self, cnp.ndarray X not None):

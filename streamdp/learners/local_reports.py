@@ -31,7 +31,7 @@ from streamdp.privacy.mechanisms.privunit import arithmetic_delta
 from streamdp.privacy.statement import arithmetic_note
 from streamdp.reading.change import OnChange, follows
 from streamdp.reading.intervals import SEGMENTS
-from streamdp.reading.moderation import NO_NOISE, POWER, UNKNOWN, Noise, noise_at
+from streamdp.reading.moderation import NO_NOISE, UNKNOWN, Noise, noise_at
 from streamdp.scaling import pair_bits, schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import FIRST_SCALE, begin
@@ -354,9 +354,7 @@ class LocalReports(Learner):
             return NO_NOISE
         factor, alpha, offset = arrays.spec[[loops.FACTOR, loops.DECAY, loops.OFFSET]].tolist()
         factor *= problem.loss.bound / math.sqrt(arrays.state.shape[1])
-        rare = 2 * math.acosh(max(1 - since / offset, 1.0) ** (1 / POWER))  # `odds` put it so far below 0
-        odds = math.copysign(rare, arrays.units.progress.item(k.CLASS)) if rare else 0.0
-        self._noise = noise_at((factor, alpha, offset - since), total, self.averaged, odds, since)
+        self._noise = noise_at((factor, alpha, offset - since), total, self.averaged, odds.told(arrays), since)
         return self._noise
 
     @property

@@ -127,9 +127,9 @@ class State:
         coordinates: that of the loudest counts for all.
         """
         q, d = curvature.columns, curvature.columns * curvature.outputs
-        hessian, carry = self.hessian(q), np.eye(q)
-        if np.array_equal(units[:2], self.units[:2]) or not self.weight:
+        if np.array_equal(units, self.units) or not self.weight:
             return replace(self, units=units)
+        hessian, carry = self.hessian(q), np.eye(q)
         carry[:-1, :-1] *= units[1] / self.units[1]
         carry[:-1, -1] = (self.units[0] - units[0]) * units[1]
         lighter = min(1.0, heavy / max(float(hessian[-1, -1]), math.sqrt(self.variance)))

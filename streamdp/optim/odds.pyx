@@ -7,15 +7,13 @@ rare: the first steps are short. The model, the rule by which bits end, and the 
 This is for accuracy only: whether a bit is asked follows from released bits (`local_learning`).
 """
 
-from libc.math cimport atanh, cosh, exp, fmin, log1p, pow, sqrt, tanh
-
-from streamdp.reading.moderation import POWER
+from libc.math cimport acosh, atanh, copysign, cosh, exp, fmax, fmin, log1p, pow, sqrt, tanh
 
 from streamdp.optim.local_model cimport Model, model_of, settle, to_original
 from streamdp.optim.loops cimport INTERCEPT, LOGISTIC, LOSS, OFFSET
 from streamdp.scaling.unit_table cimport BITS, CLASS, SINCE, TABLE, TARGET, TOTAL
 
-cdef double _FIRST = 8.0, _EACH = 100.0, _STEP = 0.125, _POWER = POWER, _ALMOST = 1.0 - 1e-9
+cdef double _FIRST = 8.0, _EACH = 100.0, _STEP = 0.125, _POWER = 3.0, _ALMOST = 1.0 - 1e-9
 cdef int _STEPS = 48
 
 
@@ -78,6 +76,15 @@ cdef void take_in(Model* m, bint answer, double keep) noexcept nogil:
     progress[TARGET] += surplus * surplus
     progress[CLASS] += surplus if answer else -surplus
     _place(m)
+
+
+def told(arrays):
+    """The log odds of the second class that the bits told to `Arrays`, by where its clock began; 0: none were asked."""
+    cdef Model m
+    cdef double rare
+    model_of(arrays, &m)
+    rare = 2 * acosh(pow(fmax(1.0 - m.units.table[m.units.p * TABLE + SINCE] / m.spec[OFFSET], 1.0), 1 / _POWER))
+    return copysign(rare, m.units.progress[CLASS]) if rare > 0.0 else 0.0
 
 
 def begin(arrays):

@@ -36,8 +36,6 @@ class Noise(NamedTuple):
 
 UNKNOWN = Noise(math.inf, -math.inf, 0.0)  # holds for no clock
 NO_NOISE = Noise(-math.inf, math.inf, 0.0)  # for every clock
-POWER = 3.0
-"""The progress of a rare class begins at -(cosh(b/2)^POWER - 1) T_0: see `optim.odds`."""
 
 
 def noise_at(
