@@ -114,7 +114,7 @@ class LocalHalf:
         """Return a report as JSON values.
 
         x and y do not leave it; the noise is drawn now. x has raw features by name, y is a number or a label (None for
-        statistics), `name` is the `Sent.id`, and `subject` the person that the record is about. The report spends the
+        statistics), `name` is the `Reported.id`, and `subject` the person whose record it is. The report spends the
         agreed `budget` if it is None. Raises `SchemaError` if the record does not fit the schema of the agreement,
         `ConfigError` for a budget that was not agreed to, and `NotAvailableError` if the document is too old or a
         needed subject is missing.

@@ -30,7 +30,7 @@ from streamdp.protocol.local_half import check_spend
 from streamdp.protocol.possible import possible
 from streamdp.protocol.reports import (
     MALFORMED,
-    Sent,
+    Reported,
     WireAnswer,
     WireReport,
     agreement_of,
@@ -60,7 +60,7 @@ class Received(NamedTuple):
     """A report that passed all checks."""
 
     report: Report | Answer | DrawnAnswer  # what `absorb` of the estimator takes; the caller asks the ledger first
-    id: str  # the `Sent.id`
+    id: str  # the `Reported.id`
     subject: str | None  # the person for the ledger; None if the job names none
 
 
@@ -237,14 +237,14 @@ class ReportDesk:
             ids[i] = item["id"], _written(item)
         return received, ids, dead
 
-    def _spend(self, found: Sent) -> Budget:
+    def _spend(self, found: Reported) -> Budget:
         with contextlib.suppress(ConfigError, BudgetError):
             spend = check_spend(parse_budget(found.budget), self._budget)
             check_serviceable(spend)
             return spend
         raise RefusedReportError("budget")
 
-    def _subject(self, found: Sent) -> str | None:
+    def _subject(self, found: Reported) -> str | None:
         kind = self.agreement.subject
         if kind is None:
             return None

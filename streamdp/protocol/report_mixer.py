@@ -19,7 +19,7 @@ from streamdp.errors import ConfigError, NotAvailableError, RefusedReportError
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import Agreed
 from streamdp.protocol.report_desk import LIFETIME_S, Issued
-from streamdp.protocol.reports import AnyDocument, Sent, kind_of, read_document, read_report
+from streamdp.protocol.reports import AnyDocument, Reported, kind_of, read_document, read_report
 
 _MOST_OF_A_CALL = 1000
 _BYTES_OF_A_CALL = 4 << 20
@@ -39,7 +39,7 @@ class ReportMixer:
         self._document: AnyDocument | None = None  # of the open batch
         self._learner_version = 0
         self._issued: tuple[float, Issued] | None = None
-        self._taken: dict[str, Sent] = {}
+        self._taken: dict[str, Reported] = {}
         self._closed: list[tuple[str, bytes]] = []
 
     def __reduce__(self) -> Any:
@@ -119,7 +119,7 @@ class ReportMixer:
         secrets.SystemRandom().shuffle(reports)
         same = {"version": self._learner_version, "budget": self._agreement.budget}
         written = [
-            found.model_dump(mode="json", exclude={*Sent.model_fields}, exclude_none=True)
+            found.model_dump(mode="json", exclude={*Reported.model_fields}, exclude_none=True)
             | same
             | {"id": uuid.uuid4().hex}
             for found in reports

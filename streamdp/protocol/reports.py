@@ -75,7 +75,7 @@ _BIT: dict[str, JsonValue] = {"ask": {"type": "object"}, "bit": {"type": "boolea
 _OF_BIT: dict[str, JsonValue] = {"properties": _BIT, "required": ["ask", "bit"]}
 
 
-class Sent(Wire):
+class Reported(Wire):
     """What each report has."""
 
     version: _Whole  # of the document that was answered
@@ -84,7 +84,7 @@ class Sent(Wire):
     subject: Annotated[str, Field(max_length=1000)] | StrictInt | None = None  # the person that the record is about
 
 
-class WireReport(Sent):
+class WireReport(Reported):
     """One report to a model: of a gradient, or of a bit."""
 
     model_config = Wire.model_config | ConfigDict(json_schema_extra={"oneOf": [_OF_GRADIENT, _OF_BIT]})
@@ -100,7 +100,7 @@ class WireReport(Sent):
         return self
 
 
-class WireAnswer(Sent):
+class WireAnswer(Reported):
     """One report about a statistic."""
 
     statistic: Annotated[int, Field(ge=0)]  # the index of the part of the agreement that it is about
@@ -113,7 +113,7 @@ class Shown(Wire):
 
     agrees: ClassVar[type[Agreed]]
     """Its part that never changes."""
-    reads: ClassVar[type[Sent]]
+    reads: ClassVar[type[Reported]]
     """The reports that answer it."""
 
     agreement: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # `Agreed.digest`
@@ -195,7 +195,7 @@ def read_document(text: bytes) -> AnyDocument:
     return found
 
 
-AnyReport = TypeVar("AnyReport", bound=Sent)
+AnyReport = TypeVar("AnyReport", bound=Reported)
 
 
 def read_report(item: object, kind: type[AnyReport]) -> AnyReport:
