@@ -11,17 +11,12 @@ import pytest
 import streamdp
 from tests.conformance.test_values import KINDS
 from tests.support.states import kept
+from tests.unit.estimators.test_transforms import FEATURES
 
 PLAIN: Any = ["x", "z"]
 FULL: dict[str, Any] = {
     "x": {"bounds": (0, 2), "typical": (0.5, 0.25)},
-    "income": {"bounds": (1, 1e6), "transform": "log", "typical": (3e4, 2e4)},
-    "age": {"bounds": (18, 100), "knots": [30, 50, 65]},
-    "kids": {"bins": [1, 3]},
-    "month": {"cyclic": 12},
-    "city": ["Paris", "Lyon"],
-    "name": {"hash": 4},
-    "income x city": {"product": ["income", "city"]},
+    **FEATURES,
     "region": {"categories": ["n", "s", "w"], "per": True, "other": True, "missing": "category"},
 }
 SIZES: dict[str, tuple[int | None, ...]] = {
