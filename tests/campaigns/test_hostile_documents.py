@@ -1,6 +1,7 @@
 """Hostile randomizer documents: both devices accept the same ones, and every accepted one gives finite reports.
 
-`python -m tests.campaigns.test_hostile_documents` runs 100,000 random and 10,000 mutated documents.
+`python -m tests.campaigns.test_hostile_documents` runs 100,000 random and 10,000 mutated documents of models, and
+20,000 about statistics.
 """
 
 from collections import Counter
@@ -39,12 +40,14 @@ def tried(kind: str, n: int, seed: int, records: int = 5) -> Counter[str]:
             counts["refused" if one is None else "accepted"] += 1
             if not one or not two:
                 continue
-            cell, steady = hostile.cell_of(document), document["ask"] != "gradient" or hostile.steady(document)
+            cell, steady = 0.0, True
+            if "ask" in document:
+                cell, steady = hostile.cell_of(document), document["ask"] != "gradient" or hostile.steady(document)
             for record, mine, other in zip(told["records"], one, two, strict=True):
                 assert hostile.is_finite(mine), (mine, record, told["text"])
                 assert hostile.is_finite(other), (other, record, told["text"])
                 assert not steady or hostile.agree(mine, other, cell), (mine, other, cell, record, told["text"])
-                counts["gradients" if isinstance(mine, list) else "bits"] += 1
+                counts["vectors" if isinstance(mine, list) else "bits"] += 1
                 counts["compared"] += steady
     return counts
 
@@ -56,9 +59,16 @@ def test_hostile_documents_in_both_languages() -> None:
     assert mutated["refused"] > 100
 
 
+def test_hostile_documents_about_statistics_in_both_languages() -> None:
+    counts = tried("statistics", 400, 11, 4)
+    assert counts["accepted"] > 80
+    assert counts["refused"] > 50
+
+
 def campaign(pieces: int = 10) -> Iterator[tuple[str, Counter[str]]]:
     """The counts of the campaign, piece by piece."""
     for piece in range(pieces):
+        yield "statistics", tried("statistics", 20_000 // pieces, 2010 + piece, 2)
         yield "random", tried("random", 100_000 // pieces, 10 + piece, 2)
         yield "mutated", tried("mutated", 10_000 // pieces, 1010 + piece, 2)
 
@@ -72,7 +82,7 @@ def test_many_hostile_documents_in_both_languages() -> None:
 
 
 if __name__ == "__main__":
-    totals: dict[str, Counter[str]] = {"random": Counter(), "mutated": Counter()}
+    totals: dict[str, Counter[str]] = {"statistics": Counter(), "random": Counter(), "mutated": Counter()}
     for kind, counts in campaign():
         totals[kind] += counts
         print(kind, dict(totals[kind]), flush=True)

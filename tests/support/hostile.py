@@ -4,7 +4,6 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,8 @@ class Hostile:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self._known = [case["document"] for case in json.loads(PATH.read_text())["cases"]]
+        known = json.loads(PATH.read_text())
+        self._known, self._surveys = ([case["document"] for case in known[kind]] for kind in ("cases", "statistics"))
 
     def pick(self, items: Any) -> Any:
         return items[int(self.rng.integers(len(items)))]
@@ -227,6 +227,24 @@ class Hostile:
             document["agreement"] = digest(document)
         return document
 
+    def statistics(self) -> dict[str, Any]:
+        """A document about statistics with other numbers, and often with up to two places changed."""
+        document = copy.deepcopy(self.pick(self._surveys))
+        document["thresholds"] = [[self.good(-1, 1) for _ in each] for each in document["thresholds"]]
+        for one in document["statistics"]:
+            one["share"] = float(self.rng.uniform(0.05, 0.3))
+            one["quantile"] = one["quantile"] and float(self.pick([1e-9, 0.5, 0.999]))
+            one["levels"] = one["levels"] and int(self.pick([2, 3, 9, 17]))
+            for sorter in one["by"]:
+                sorter["edges"] = sorter["edges"] and sorted(self.good(-1, 1) for _ in range(self.pick([1, 3, 12])))
+        document["schema"]["features"][0]["bounds"] = self.bounds()
+        document["schema"]["subject"] = self.pick([None, None, "text", "integer"])
+        for _ in range(int(self.pick([0, 0, 1, 1, 2]))):
+            self.change(document, self.pick(["statistics", "statistics", "schema", "thresholds", None]))
+        if self.chance(0.8):
+            document["agreement"] = digest(document)
+        return document
+
     def change(self, document: dict[str, Any], part: str | None = None) -> None:
         """Change one place of a document, of a part of it if one is named."""
         at: Any = document
@@ -254,10 +272,10 @@ class Hostile:
     def records(self, document: dict[str, Any], n: int) -> list[list[Any]]:
         """Admissible records of a document that was accepted: ends of bounds, far outside, each class and category."""
         schema, out = document["schema"], []
-        target = schema["target"]
+        target = schema.get("target")
         for _ in range(n):
             x = {f.get("column") or f["name"]: self._of(f) for f in schema["features"] if f.get("product") is None}
-            y = self.pick(target["classes"] or self._values(target["bounds"] or [-1.0, 1.0]))
+            y = target and self.pick(target["classes"] or self._values(target["bounds"] or [-1.0, 1.0]))
             out.append([x, y, {None: None, "text": "ann", "integer": 7}[schema["subject"]]])
         return out
 
@@ -265,8 +283,8 @@ class Hostile:
         """A value of a feature."""
         if isinstance(feature.get("cyclic"), str):
             return "2013-07-05T17:59:00"
-        if feature.get("hash") is not None:
-            return self.pick(["N14", "\u00fc", "x"])
+        if feature.get("hash") is not None or "text" in feature:
+            return self.pick(["N14", "\u00fc", "x", "té", "\U0001f600"])
         return self.pick(feature.get("categories") or self._values(feature.get("bounds")))
 
     def _values(self, bounds: list[float] | None) -> list[float]:
@@ -275,12 +293,19 @@ class Hostile:
 
 
 class PoolWords(SeededEntropy):
-    """The words of a pool from a place on; more of them are an error. Statistics draw theirs at once."""
+    """The words of a pool from a place on, anew for each record; more of them are an error.
+
+    Statistics draw theirs at once.
+    """
 
     def __init__(self, pool: np.ndarray, at: int) -> None:
         super().__init__(0, len(pool) - at)
-        self.words[1:] = pool[at:]
-        self.words[0] = 1
+        self._given = pool[at:]
+        self.again()
+
+    def again(self) -> None:
+        """Begin with the first word."""
+        self.words[0], self.words[1:] = 1, self._given
 
     def draw(self, count: int) -> np.ndarray:
         assert count < len(self.words), "a draw needs more words than it has"
@@ -299,19 +324,21 @@ def in_python(
     text: str, pinned: str | None, records_of: Callable[[], list[list[Any]]], words: np.ndarray, at: int
 ) -> Made:
     """What the Python device makes of a document; `records_of` is called if it is accepted and not too old."""
+    rng = PoolWords(words, at)
     try:
-        half = LocalHalf(text.encode("utf-8", "surrogatepass"), pinned)
+        half = LocalHalf(text.encode("utf-8", "surrogatepass"), pinned, rng)
     except StreamDPError:
         return None
     out: list[Any] = []
     for x, y, subject in records_of() if half.fresh else ():
-        half.randomizer = replace(half.randomizer, rng=PoolWords(words, at))
+        rng.again()
         try:
             made = half.report(x, y, "r", subject=subject)
         except Exception as error:  # noqa: BLE001 - any error is a finding
             out.append(f"{type(error).__name__}: {error}")
         else:
-            out.append(made.get("gradient", made.get("bit")))
+            about = [made["statistic"], *made["answer"]] if "answer" in made else made.get("gradient", made.get("bit"))
+            out.append(about)
     return out
 
 

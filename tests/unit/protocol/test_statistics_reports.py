@@ -20,7 +20,6 @@ from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.report_desk import ReportDesk
 from streamdp.protocol.report_mixer import ReportMixer
 from streamdp.protocol.statistics_agreement import StatisticsAgreement
-from tests.support.hostile import POOL, Hostile, PoolWords, digest, in_javascript, pool
 from tests.support.statistics_reports import (
     FEATURES,
     PERSON,
@@ -32,7 +31,6 @@ from tests.support.statistics_reports import (
     report_of,
     state_of,
 )
-from tests.support.vectors import PATH
 
 
 def test_reports_teach_what_the_records_teach_in_one_process() -> None:
@@ -207,54 +205,6 @@ def test_a_device_refuses_a_document_that_contradicts_itself(path: str, value: A
     LocalHalf(changed(document, "version", 3))
     with pytest.raises(StreamDPError):
         LocalHalf(changed(document, path, value))
-
-
-def fitting(document: dict[str, Any], hostile: Hostile) -> None:
-    """Change numbers of a document within what a device accepts, often to the ends."""
-    document["thresholds"] = [[hostile.good(-1, 1) for _ in each] for each in document["thresholds"]]
-    for one in document["statistics"]:
-        one["share"] = float(hostile.rng.uniform(0.05, 0.3))
-        one["quantile"] = one["quantile"] and float(hostile.pick([1e-9, 0.5, 0.999]))
-        one["levels"] = one["levels"] and int(hostile.pick([2, 3, 9, 17]))
-        for sorter in one["by"]:
-            sorter["edges"] = sorter["edges"] and sorted(hostile.good(-1, 1) for _ in range(hostile.pick([1, 3, 12])))
-    document["schema"]["features"][0]["bounds"] = hostile.bounds()
-    document["schema"]["subject"] = hostile.pick([None, None, "text", "integer"])
-
-
-def test_both_devices_accept_the_same_documents_and_answer_alike() -> None:
-    """Random changes of documents, and records at the edges: with the same words both answer, and the same."""
-    hostile, words = Hostile(11), pool(11)
-    known = [case["document"] for case in json.loads(PATH.read_text())["statistics"]]
-    asked, made = [], []
-    for _ in range(400):
-        document = copy.deepcopy(hostile.pick(known))
-        fitting(document, hostile)
-        for _ in range(int(hostile.pick([0, 0, 1, 1, 2]))):
-            hostile.change(document, hostile.pick(["statistics", "statistics", "schema", "thresholds", None]))
-        if hostile.chance(0.8):
-            document["agreement"] = digest(document)
-        text, at = hostile.text(document), int(hostile.rng.integers(POOL - 2000))
-        try:
-            half = LocalHalf(text.encode("utf-8", "surrogatepass"), None, PoolWords(words, at))
-        except StreamDPError:
-            made.append(None)
-            asked.append({"text": text, "pinned": None, "records": [], "at": at})
-            continue
-        records = []
-        for _ in range(4):
-            x = {
-                f.get("column") or f["name"]: hostile.pick(["té", "tea", "\U0001f600"])
-                if "text" in f
-                else hostile._of(f)
-                for f in document["schema"]["features"]
-            }
-            records.append([x, None, {None: None, "text": "ann", "integer": 7}[document["schema"]["subject"]]])
-        reports = [half.report(x, None, "r", subject=subject) for x, _, subject in records] if half.fresh else []
-        made.append([[report["statistic"], *report["answer"]] for report in reports])
-        asked.append({"text": text, "pinned": None, "records": records if half.fresh else [], "at": at})
-    assert 80 < sum(found is not None for found in made) < 350
-    assert in_javascript(asked, words) == made
 
 
 def test_a_device_keeps_to_its_agreement() -> None:
