@@ -50,12 +50,19 @@ JOB = """job: late
 source: {{type: http}}
 schema:
   features: {{dep_delay: [-30, 60], origin: [EWR, JFK, LGA]}}
-  target: {{column: late, classes: ["False", "True"]}}
-  subject: tailnum
-model: {{estimator: LDPASGDClassifier, budget: eps=1}}
+  subject: tailnum{target}
 cap: eps=2
 store: {store}
 """
+LEARNED = {
+    "model": """
+  target: {column: late, classes: ["False", "True"]}
+model: {estimator: LDPASGDClassifier, budget: eps=1}""",
+    "statistics": """
+statistics: {delay: {mean: dep_delay, by: origin}, median: {quantile: 0.5, of: dep_delay}, from: {proportion: origin}}
+model: {trust: nobody, budget: eps=1}""",
+}
+"""What the job learns."""
 DISK_FULL = """CREATE FUNCTION streamdp.no_space() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$;
 CREATE TRIGGER no_space BEFORE UPDATE ON streamdp.shards EXECUTE FUNCTION streamdp.no_space()"""
@@ -75,8 +82,8 @@ class Callers:
         Of each caller.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, learned: str) -> None:
+        self._address, self._of_model = address, learned == "model"
         self.people: list[set[str]] = [set() for _ in range(8)]
         self._finish = False
         self._lock = threading.Condition()
@@ -101,7 +108,7 @@ class Callers:
         with httpx.Client(base_url=self._address, timeout=60) as http:
             for call, people in self.calls(caller, OF_A_PERSON):
                 copy = self._copies.submit(self._copy, people, f"{caller}-{call}") if call % 5 == caller else None
-                answer = self._until_answered(http, "learn", records(people), f"{caller}-{call}")
+                answer = self._until_answered(http, "learn", self._records(people), f"{caller}-{call}")
                 if copy is not None:
                     assert copy.result(PATIENCE_S) == answer
                 self._hear("", answer, twice=copy is not None)
@@ -109,12 +116,12 @@ class Callers:
     def _copy(self, people: list[str], key: str) -> dict[str, Any]:
         """The same call on a connection of its own."""
         with httpx.Client(base_url=self._address, timeout=60) as http:
-            return self._until_answered(http, "learn", records(people), key)
+            return self._until_answered(http, "learn", self._records(people), key)
 
     def once(self, caller: int) -> None:
         with httpx.Client(base_url=self._address, timeout=60) as http:
             for _, people in self.calls(caller, 1):
-                if (answer := self._attempt(http, "learn", records(people), None)) is not None:
+                if (answer := self._attempt(http, "learn", self._records(people), None)) is not None:
                     self._hear("once ", answer)
                 else:
                     time.sleep(0.1)
@@ -124,11 +131,17 @@ class Callers:
             for call, people in self.calls(caller, OF_A_PERSON):
                 half = self._document(http)
                 x = {"dep_delay": 3.0, "origin": "JFK"}
-                reports = [
-                    half.report(x, "True", f"{caller}-{call}-{i}", subject=person) for i, person in enumerate(people)
-                ]
+                y = "True" if self._of_model else None
+                reports = [half.report(x, y, f"{caller}-{call}-{i}", subject=p) for i, p in enumerate(people)]
                 body = json.dumps({"reports": reports}).encode()
                 self._hear("", self._until_answered(http, "reports", body, f"{caller}-{call}"))
+
+    def _records(self, people: list[str]) -> bytes:
+        made = [record(i, subject=person) for i, person in enumerate(people)]
+        for each in made:
+            if not self._of_model:
+                del each["y"]
+        return json.dumps({"records": made}).encode()
 
     def _document(self, http: httpx.Client) -> LocalHalf:
         while not self._gone:
@@ -197,10 +210,11 @@ class Callers:
 class Services:
     """Services that share a job on PostgreSQL, or one."""
 
-    def __init__(self, folder: Path, postgres: Postgres | None, number: int) -> None:
+    def __init__(self, folder: Path, postgres: Postgres | None, number: int, learned: str) -> None:
         self.folder, self.postgres = folder, postgres
         self.ports = list(free_ports(folder, tuple(f"service {n}" for n in range(number))).values())
-        (folder / "late.yaml").write_text(JOB.format(store=postgres.url if postgres else "late.db"))
+        store = postgres.url if postgres else "late.db"
+        (folder / "late.yaml").write_text(JOB.format(store=store, target=LEARNED[learned]))
         self._processes: dict[int, ServiceProcess] = {}
         for port in self.ports:
             self.start(port)
@@ -231,19 +245,22 @@ class Services:
             admin.execute(text)
 
 
-def records(people: list[str]) -> bytes:
-    return json.dumps({"records": [record(i, subject=person) for i, person in enumerate(people)]}).encode()
-
-
 def run(
-    folder: Path, postgres: Postgres | None, *, services: int = 1, calls: int, faults: list[str], seed: int
+    folder: Path,
+    postgres: Postgres | None,
+    learned: str,
+    *,
+    services: int = 1,
+    calls: int,
+    faults: list[str],
+    seed: int,
 ) -> dict[str, int]:
     """Let faults happen within about so many calls, and check the counts; returns the figures."""
     rng, began = random.Random(seed), time.monotonic()
     with ExitStack() as stack:
-        running = stack.enter_context(Services(folder, postgres, services))
+        running = stack.enter_context(Services(folder, postgres, services, learned))
         proxy = stack.enter_context(Proxy(*running.ports))
-        callers = stack.enter_context(Callers(f"http://127.0.0.1:{proxy.port}"))
+        callers = stack.enter_context(Callers(f"http://127.0.0.1:{proxy.port}", learned))
         for done, fault in enumerate(faults):
             print(f"{done} of {len(faults)} faults, {callers.answered} calls answered", flush=True)
             callers.wait(answered=rng.randrange(1, 1 + 2 * calls // len(faults)))
@@ -353,14 +370,16 @@ def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
         yield server
 
 
-def test_a_service_is_killed_and_its_disk_is_full(tmp_path: Path) -> None:
-    run(tmp_path, None, calls=16, faults=["disk"], seed=1)
+@pytest.mark.parametrize("learned", LEARNED)
+def test_a_service_is_killed_and_its_disk_is_full(learned: str, tmp_path: Path) -> None:
+    run(tmp_path, None, learned, calls=16, faults=["disk"], seed=1)
 
 
 @pytest.mark.campaign
-def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres: Postgres) -> None:
+@pytest.mark.parametrize("learned", LEARNED)
+def test_two_services_and_their_database_are_killed(learned: str, tmp_path: Path, own_postgres: Postgres) -> None:
     (folder := tmp_path / "services").mkdir()
-    run(folder, own_postgres, services=2, calls=10, faults=["kill", "database"], seed=2)
+    run(folder, own_postgres, learned, services=2, calls=10, faults=["kill", "database"], seed=2)
 
 
 @pytest.mark.campaign
@@ -368,19 +387,19 @@ def test_two_services_and_their_database_are_killed(tmp_path: Path, own_postgres
 def test_fifty_kills(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue("own_postgres") if kind == "postgresql" else None
     (folder := tmp_path / "services").mkdir()
-    figures = fifty_kills(folder, server, 0, of=1)
+    figures = fifty_kills(folder, server, "model", 0, of=1)
     assert figures["records and reports in answers"] >= 100_000
 
 
-def fifty_kills(folder: Path, server: Postgres | None, part: int, *, of: int) -> dict[str, int]:
+def fifty_kills(folder: Path, server: Postgres | None, learned: str, part: int, *, of: int) -> dict[str, int]:
     """A part of: 100,000 records and reports, 50 ends of a service, a full disk, and 5 ends of the database."""
     faults = ["kill"] * 45 + ["stop"] * 5 + ["disk"] + ["database"] * (0 if server is None else 5)
     random.Random(3).shuffle(faults)
     services = 1 if server is None else 3
-    return run(folder, server, services=services, calls=5100 // of, faults=faults[part::of], seed=3 + part)
+    return run(folder, server, learned, services=services, calls=5100 // of, faults=faults[part::of], seed=3 + part)
 
 
-PARTS = 5
+PARTS = [("model", part) for part in range(5)] + [("statistics", 0)]
 DONE = ROOT / "benchmarks" / "service_kills.jsonl"
 PAGE = ROOT / "benchmarks" / "service_kills.md"
 ABOUT = """# Kills of services
@@ -388,23 +407,26 @@ ABOUT = """# Kills of services
 `python -m tests.campaigns.test_service_kills --write` lets eight callers send records and reports to three services
 that share a job on PostgreSQL, behind a balancer. Meanwhile services are killed (SIGKILL) or stopped (SIGTERM), the
 database is killed, and the disk is full. It passes only if every answered record counts exactly once in the store, no
-other record counts twice, no person is over the cap, and neither logs nor database show a subject. It has five parts,
-each with servers of its own. "once" is the caller who never repeats a call. A report is dead, "stale", if its document
-was issued before its service ended and is not of the last version: the successor does not know what earlier ones asked.
+other record counts twice, no person is over the cap, and neither logs nor database show a subject. It has six parts,
+each with servers of its own: five learn a model, and one statistics. "once" is the caller who never repeats a call. A
+report is dead, "stale", if its document was issued before its service ended and is not of the last version: the
+successor does not know what earlier ones asked.
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.test_service_kills", description=__doc__)
-    parser.add_argument("--parts", type=int, default=PARTS, help="how many parts to run now, of those not done yet")
+    parser.add_argument(
+        "--parts", type=int, default=len(PARTS), help="how many parts to run now, of those not done yet"
+    )
     parser.add_argument("--write", action="store_true", help="note the parts, and replace benchmarks/service_kills.md")
     given = parser.parse_args()
     done = [json.loads(line) for line in DONE.read_text().splitlines()] if given.write and DONE.exists() else []
-    for part in range(len(done), min(PARTS, len(done) + given.parts)):
+    for learned, part in PARTS[len(done) :][: given.parts]:
         with tempfile.TemporaryDirectory(prefix="streamdp-kills-") as folder:
             (services := Path(folder) / "services").mkdir()
             with Postgres(Path(folder) / "server") as server:
-                done.append(fifty_kills(services, server, part, of=PARTS))
+                done.append(fifty_kills(services, server, learned, part, of=5))
         print(json.dumps(done[-1]), flush=True)
         if given.write:
             write(done)
