@@ -7,12 +7,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
 from streamdp.errors import SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime.defaults import POLL_TIMEOUT_S, REPORT_AFTER_S
+
+if TYPE_CHECKING:
+    from streamdp.runtime.commits import Loop
 
 LEAVE_AFTER_S = 20.0
 """How long a loop that was asked to stop waits for a call that neither ends nor fails. Such a call may still commit."""
@@ -116,23 +119,11 @@ class Calls:
 class LongCalls:
     """Calls on a thread that may take for ever.
 
-    `on_retry` is called with the error before a call is repeated. For `clock`, `sleep`, `wait` and `randomness` see
-    `streamdp.runtime.worker.Worker`.
+    `on_retry` is called with the error before a call is repeated.
     """
 
-    def __init__(
-        self,
-        on_retry: Callable[[BaseException], None],
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        wait: Wait,
-        randomness: Callable[[float, float], float],
-    ) -> None:
-        self._on_retry = on_retry
-        self._clock = clock
-        self._sleep = sleep
-        self._wait = wait
-        self._randomness = randomness
+    def __init__(self, on_retry: Callable[[BaseException], None], loop: Loop) -> None:
+        self._on_retry, self._loop = on_retry, loop
         self._calls = Calls()
         self._stopped_at: float | None = None
         # the last call, until `result` or `ends` has returned what it became; then None
@@ -152,7 +143,7 @@ class LongCalls:
         """
         timeout = first_s
         while True:
-            self._wait([future], timeout)
+            self._loop.wait([future], timeout)
             if future.done():
                 self._forget(future)
                 return future.result()
@@ -171,7 +162,7 @@ class LongCalls:
         Raises `StoreUnavailableError` if it has not ended by then. It is then `call`, and goes on.
         """
         before, future = self.call, self.submit(call)
-        self._wait([future], seconds)
+        self._loop.wait([future], seconds)
         if not future.done():
             raise StoreUnavailableError(f"the database did not answer within {seconds:g} s")
         self.call = before
@@ -179,7 +170,7 @@ class LongCalls:
 
     def ends(self, future: Future[Any]) -> bool:
         """Wait for the future of a call for `LEAVE_AFTER_S` at most. Return whether it has ended; else it is left."""
-        self._wait([future], LEAVE_AFTER_S)
+        self._loop.wait([future], LEAVE_AFTER_S)
         self.left = not future.done()
         self._forget(future)
         return not self.left
@@ -191,11 +182,11 @@ class LongCalls:
     def stop(self) -> None:
         """From now on, wait for at most `LEAVE_AFTER_S`."""
         if self._stopped_at is None:
-            self._stopped_at = self._clock()
+            self._stopped_at = self._loop.clock()
 
     def stopped_for(self) -> float:
         """The seconds since `stop`; 0 before it."""
-        return 0.0 if self._stopped_at is None else self._clock() - self._stopped_at
+        return 0.0 if self._stopped_at is None else self._loop.clock() - self._stopped_at
 
     def close(self, leave: Callable[[], None]) -> None:
         """End the thread after the last call.
@@ -223,9 +214,9 @@ class LongCalls:
         backoff = wait_exponential(multiplier=0.1, max=longest_delay_s)
         trying = Retrying(
             retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
-            wait=lambda state: self._randomness(0.0, backoff(state)),
+            wait=lambda state: self._loop.randomness(0.0, backoff(state)),
             stop=lambda _: self.stopped_for() > give_up_s,
-            sleep=self._sleep,
+            sleep=self._loop.sleep,
             before_sleep=self._before_retry,
             reraise=True,
         )

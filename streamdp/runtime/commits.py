@@ -5,14 +5,20 @@ A commit and the progress that it makes are one fact, and `Commits` owns it. A l
 
 from __future__ import annotations
 
+import concurrent.futures
+import logging
+import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamdp.data.records import Batch, DeadLetter, Shard
+from streamdp.errors import ConfigError, is_number
 from streamdp.runtime.bad_records import FirstRecords, Unlearned
-from streamdp.runtime.defaults import FIRST_S, NOTE_WAITING_S, check_intervals
+from streamdp.runtime.calls import Wait
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, FIRST_S, NOTE_WAITING_S
 from streamdp.runtime.learning import learn
 from streamdp.runtime.protocols import DeadLetters
 from streamdp.runtime.shard_table import Lane, ShardTable
@@ -23,28 +29,48 @@ if TYPE_CHECKING:
     from streamdp.store.store import Store, Within
 
 
+log = logging.getLogger(__name__)
 Caller = Callable[[Callable[[], Any]], Any]
 """Makes a call of the store on the loop's thread, and returns its result."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
+class Loop:
+    """What both loops are told: `Runner` and `Worker` describe it.
+
+    Raises `ConfigError` if a commit interval is not positive.
+    """
+
+    commit_records: int = COMMIT_RECORDS
+    commit_seconds: float = COMMIT_SECONDS
+    max_bad_share: float | None = None
+    name: str = "the source"
+    dead_letters: DeadLetters | None = None
+    on_unfit: Callable[[str], None] = log.warning
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    wait: Wait = concurrent.futures.wait
+    randomness: Callable[[float, float], float] = random.uniform
+
+    def __post_init__(self) -> None:
+        records, seconds = self.commit_records, self.commit_seconds
+        if not (is_number(records) and is_number(seconds) and records >= 1 and seconds > 0):
+            raise ConfigError("commit_records must be at least 1 and commit_seconds positive")
+
+
+@dataclass
 class Commits:
     """Learns batches of `shards`, commits them to the `store`, and publishes; a file is one shard.
 
-    `call` makes the calls of the store. For the other fields see `streamdp.runtime.runner.Runner`; each function of
-    `publish` gets the committed snapshots. Raises `ConfigError` if a commit interval is not positive.
+    `loop` is the loop, and `call` makes the calls of the store. Each function of `publish` gets the committed
+    snapshots. For `within` see `streamdp.runtime.runner.Runner`.
     """
 
+    loop: Loop
     shards: ShardTable
     store: Store
     call: Caller
-    commit_records: int
-    commit_seconds: float
-    first_records: FirstRecords
-    dead_letters: DeadLetters | None
     publish: Sequence[Callable[[list[Snapshot]], None]]
-    on_unfit: Callable[[str], None]
-    clock: Callable[[], float]
     within: Within | None = None
     unlearned: Unlearned = field(default_factory=Unlearned)
     done: int = 0  # the records that were committed
@@ -52,18 +78,20 @@ class Commits:
     again: tuple[int, float] | None = None
 
     def __post_init__(self) -> None:
-        check_intervals(self.commit_records, self.commit_seconds)
+        self.clock, self.dead_letters = self.loop.clock, self.loop.dead_letters
+        self.first_records = FirstRecords(self.loop.name, self.loop.max_bad_share)
         self._committed_at = self._noted_at = self.clock()
 
     @property
     def most(self) -> int:
         """The records after which a commit is due."""
-        return self.commit_records if self.again is None else min(self.commit_records, self.again[0])
+        records = self.loop.commit_records
+        return records if self.again is None else min(records, self.again[0])
 
     @property
     def due(self) -> bool:
         """Whether it is time for a commit."""
-        late = self.clock() - self._committed_at >= self.commit_seconds
+        late = self.clock() - self._committed_at >= self.loop.commit_seconds
         waits = self._overdue and self.shards.pending
         return bool(
             self.shards.pending >= self.most or waits or (late and self.shards.uncommitted) or self.shards.unpinned
@@ -81,7 +109,7 @@ class Commits:
         if self.dead_letters is not None:
             lane.letters += batch.dead
         if (warning := self.unlearned.note(batch, lane.counts, counts)) is not None:
-            self.on_unfit(warning)
+            self.loop.on_unfit(warning)
         lane.counts, lane.position = counts, batch.position
 
     def write(self, parts: dict[Shard, Part], call: Caller) -> list[Snapshot]:

@@ -1,6 +1,4 @@
-"""Defaults that the runner, the worker and the configuration share, and the check of the intervals of commits."""
-
-from streamdp.errors import ConfigError, is_number
+"""Defaults that the runner, the worker and the configuration share."""
 
 COMMIT_RECORDS = 100_000
 """A commit takes milliseconds, most of them for the disk; a commit every 10,000 records would double the time to learn
@@ -31,9 +29,3 @@ A server ends its transaction only later (`ANSWER_TIMEOUT_MS`)."""
 
 WATCH_S = 1.0
 """How often a worker asks its source what is not read, in seconds."""
-
-
-def check_intervals(commit_records: object, commit_seconds: object) -> None:
-    """Raise `ConfigError` unless `commit_records` is at least 1, and `commit_seconds` above 0."""
-    if not (is_number(commit_records) and is_number(commit_seconds) and commit_records >= 1 and commit_seconds > 0):
-        raise ConfigError("commit_records must be at least 1 and commit_seconds positive")

@@ -13,24 +13,20 @@ another process has claimed the job meanwhile, its epoch is another one and the 
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import math
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError, SourceUnavailableError
-from streamdp.runtime.bad_records import FirstRecords
-from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder, Wait
-from streamdp.runtime.commits import Commits
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, QUIET_POLL_TIMEOUT_S
+from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder
+from streamdp.runtime.commits import Commits, Loop
+from streamdp.runtime.defaults import POLL_TIMEOUT_S, QUIET_POLL_TIMEOUT_S
 from streamdp.runtime.learning import total
-from streamdp.runtime.protocols import DeadLetters
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import note_span
@@ -66,7 +62,8 @@ def seek(source: Source, position: Position) -> None:
     source.seek(position)
 
 
-class Runner:
+@dataclass(eq=False, repr=False)
+class Runner(Loop):
     """Runs one job until its source ends, `stop` is called or a signal comes.
 
     - `source`, `estimator`, `store`: any `streamdp.data.records.Source`. The estimator's `ledger` must be the store's
@@ -99,66 +96,32 @@ class Runner:
     Raises `ConfigError` if the estimator's ledger is not the store's, or if a commit interval is not positive.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        estimator: Estimator,
-        store: Store,
-        *,
-        commit_records: int = COMMIT_RECORDS,
-        commit_seconds: float = COMMIT_SECONDS,
-        commit_when_idle: bool = False,
-        max_bad_share: float | None = None,
-        name: str = "the source",
-        dead_letters: DeadLetters | None = None,
-        publish: Sequence[Callable[[Snapshot], None]] = (),
-        on_progress: Callable[[Progress], None] | None = None,
-        resume: Callable[[Source, Position], None] = seek,
-        shard: Shard = WHOLE,
-        within: Within | None = None,
-        on_waiting: Callable[[str], None] = log.warning,
-        on_unfit: Callable[[str], None] = log.warning,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        wait: Wait = concurrent.futures.wait,
-        randomness: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        if estimator.ledger is not store.ledger:
+    source: Source
+    estimator: Estimator
+    store: Store
+    _: KW_ONLY
+    commit_when_idle: bool = False
+    publish: Sequence[Callable[[Snapshot], None]] = ()
+    on_progress: Callable[[Progress], None] | None = None
+    resume: Callable[[Source, Position], None] = seek
+    shard: Shard = WHOLE
+    within: Within | None = None
+    on_waiting: Callable[[str], None] = log.warning
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.estimator.ledger is not self.store.ledger:
             raise ConfigError("the estimator's ledger must be the store's: build it with ledger=store.ledger")
-        self._source = source
-        self._estimator = estimator
-        self._store = store
-        self._commit_seconds = commit_seconds
-        self._commit_when_idle = commit_when_idle
-        self._dead_letters = dead_letters
-        self._on_progress = on_progress
-        self._resume = resume
-        self._shard = shard
-        self._on_waiting = on_waiting
-        self._clock = clock
-        self._sleep = sleep
-        self._reminder = Reminder(clock)
-        self._tell = Rarely(clock, on_waiting)
-        self._make_calls = partial(LongCalls, self._retried, clock, sleep, wait, randomness)
+        self._reminder = Reminder(self.clock)
+        self._tell = Rarely(self.clock, self.on_waiting)
         self._calls: LongCalls | None = None
         self._stopping = False
         self._first: Mapping[str, object] | None = (
             None  # the state of a new job, for a conflict before its first commit
         )
         self._shards = ShardTable(self._build)
-        self._commits = Commits(
-            shards=self._shards,
-            store=store,
-            call=self._call,
-            commit_records=commit_records,
-            commit_seconds=commit_seconds,
-            first_records=FirstRecords(name, max_bad_share),
-            dead_letters=dead_letters,
-            publish=[partial(_show, show) for show in publish],
-            on_unfit=on_unfit,
-            clock=clock,
-            within=within,
-        )
+        publish = [partial(_show, show) for show in self.publish]
+        self._commits = Commits(self, self._shards, self.store, self._call, publish, self.within)
         self.unlearned = self._commits.unlearned
         """The records of this run, until one is learned."""
 
@@ -186,7 +149,7 @@ class Runner:
         after a stop, or a call of it has not returned 20 seconds after the stop.
         """
         with stopped_by_signals(self.stop, lambda: self._stopping):
-            self._calls = calls = self._make_calls()
+            self._calls = calls = LongCalls(self._retried, self)
             if self._stopping:
                 calls.stop()
             try:
@@ -200,23 +163,23 @@ class Runner:
                         self._commits.conflict()
                         self._commits.roll_back()
                         self._seek()
-                        self._on_waiting(AGAIN)
+                        self.on_waiting(AGAIN)
             finally:
                 self._calls = None
-                calls.close(self._store.abandon)
+                calls.close(self.store.abandon)
                 for lane in self._shards.values():  # the letters of an open batch: the next run finds them
-                    self._commits.write_letters({self._shard: lane.letters})
+                    self._commits.write_letters({self.shard: lane.letters})
                     lane.letters = []
 
     @property
     def _lane(self) -> Lane:
-        return self._shards[self._shard]
+        return self._shards[self.shard]
 
     def _build(self) -> Estimator:
         """The estimator, as it was when the job began, or is to load a state."""
         if self._first is not None:
-            self._estimator.load_state_dict(self._first)
-        return self._estimator
+            self.estimator.load_state_dict(self._first)
+        return self.estimator
 
     def _call(self, call: Callable[[], T]) -> T:
         assert self._calls is not None, "within a run only"
@@ -224,9 +187,9 @@ class Runner:
 
         def meanwhile() -> None:
             if self._reminder.due():
-                self._on_waiting(HANGS)
+                self.on_waiting(HANGS)
 
-        patient = call if self._commit_when_idle else partial(self._calls.retry, call)
+        patient = call if self.commit_when_idle else partial(self._calls.retry, call)
         return self._calls.result(self._calls.submit(patient), POLL_TIMEOUT_S, meanwhile)
 
     def _retried(self, error: BaseException) -> None:
@@ -234,67 +197,67 @@ class Runner:
         self._tell(f"{error}; trying again")
 
     def _start(self) -> None:
-        self._store.rollback()  # the uncommitted spends of an earlier run
-        snapshot = self._call(partial(self._store.load, self._shard))
-        if snapshot is None and self._estimator.n_seen:
+        self.store.rollback()  # the uncommitted spends of an earlier run
+        snapshot = self._call(partial(self.store.load, self.shard))
+        if snapshot is None and self.estimator.n_seen:
             raise ConfigError("this estimator has learned records that the store does not know: begin with a new one")
         self._first = None
-        self._shards.drop({self._shard})
-        self._shards.claim({self._shard: snapshot})
+        self._shards.drop({self.shard})
+        self._shards.claim({self.shard: snapshot})
         self._shards.to_start.clear()
         if snapshot is not None:
             self._commits.note_learned([snapshot])
-            self._resume(self._source, snapshot.position)
-            self._commits.resume_letters({self._shard: snapshot})
+            self.resume(self.source, snapshot.position)
+            self._commits.resume_letters({self.shard: snapshot})
             self._commits.show([snapshot])
         else:
             self._begin_job()
 
     def _begin_job(self) -> None:
         lane = self._lane
-        lane.origin = lane.position = self._source.position
+        lane.origin = lane.position = self.source.position
         try:
-            self._first = self._estimator.state_dict()
+            self._first = self.estimator.state_dict()
         except NotAvailableError:  # the first record will declare the features
-            if self._dead_letters is not None:
+            if self.dead_letters is not None:
                 raise
         else:
-            if self._dead_letters is not None or self._estimator.commits_at_every_boundary:
+            if self.dead_letters is not None or self.estimator.commits_at_every_boundary:
                 self._commits.write(self._shards.parts(), self._call)
         lane.committed_position = lane.position
 
     def _seek(self) -> None:
         """Read from the last commit, or the start of the job."""
-        position, lane = self._shards.to_start.pop(self._shard), self._lane
+        position, lane = self._shards.to_start.pop(self.shard), self._lane
         assert position is not None
-        self._source.seek(position)
+        self.source.seek(position)
         lane.position = lane.committed_position = position
 
     def _loop(self, end: int | None) -> None:
-        while not (self._stopping or self._source.finished or (end is not None and self._read >= end)):
+        while not (self._stopping or self.source.finished or (end is not None and self._read >= end)):
             # Polls end at the next commit, so that commits of one stream fall on the same records in every run, and at
             # the next boundary, because what is committed of an estimator that learns in batches ends at the last one.
             if self._commits.due:
-                if self._commit_when_idle:
-                    self._call(self._estimator.close_batch)
+                if self.commit_when_idle:
+                    self._call(self.estimator.close_batch)
                 self._commit()
                 self._commits.give_way()
             if due := self._commits.due:
                 self._commits.note_waiting()
-            room = min(POLL_RECORDS, self._estimator.to_boundary if due else self._commits.most - self.waiting)
+            room = min(POLL_RECORDS, self.estimator.to_boundary if due else self._commits.most - self.waiting)
             if end is not None:
                 room = min(room, end - self._read)
-            at_once = self._commit_when_idle and self.waiting and self._estimator.at_boundary
-            quiet = self._commit_when_idle and not (self.waiting or self._commits.again)
+            at_once = self.commit_when_idle and self.waiting and self.estimator.at_boundary
+            quiet = self.commit_when_idle and not (self.waiting or self._commits.again)
             longest_s = QUIET_POLL_TIMEOUT_S if quiet else POLL_TIMEOUT_S
-            timeout_s = 0.0 if at_once else min(longest_s, self._commit_seconds if self.waiting else math.inf)
-            if (batch := self._poll(min(room, self._estimator.to_boundary or room), timeout_s)) is None:
+            timeout_s = 0.0 if at_once else min(longest_s, self.commit_seconds if self.waiting else math.inf)
+            if (batch := self._poll(min(room, self.estimator.to_boundary or room), timeout_s)) is None:
                 continue
             if len(batch) or batch.dead:
                 self._learn(batch)
             self._lane.position = batch.position  # it may change without a record
-            idle = self._commit_when_idle and not (len(batch) or batch.dead)
-            if self._estimator.commits_at_every_boundary or idle:
+            idle = self.commit_when_idle and not (len(batch) or batch.dead)
+            if self.estimator.commits_at_every_boundary or idle:
                 self._commit()
         self._finish()
 
@@ -302,10 +265,10 @@ class Runner:
         """Records of the source; None if it does not answer."""
         began = time.time_ns()
         try:
-            batch = self._source.poll(most, timeout_s)
+            batch = self.source.poll(most, timeout_s)
         except SourceUnavailableError as error:
             self._tell(f"{error}; trying again")
-            self._sleep(POLL_TIMEOUT_S)
+            self.sleep(POLL_TIMEOUT_S)
             return None
         except SourceError:
             self._finish()
@@ -315,7 +278,7 @@ class Runner:
         return batch
 
     def _finish(self) -> None:
-        self._call(self._estimator.close_batch)
+        self._call(self.estimator.close_batch)
         self._commit()
         self._commits.give_way(last=True)
         self._commits.note_waiting(last=True)
@@ -333,8 +296,8 @@ class Runner:
         return total(self._lane.counts)
 
     def _learn(self, batch: Batch) -> None:
-        batches = self._estimator.to_boundary and self._lane.counts.learned
-        if batches and not self._commit_when_idle:  # who waits is answered for all or nothing
+        batches = self.estimator.to_boundary and self._lane.counts.learned
+        if batches and not self.commit_when_idle:  # who waits is answered for all or nothing
             self._shards.keep_boundary()
         self._call(partial(self._commits.learn, self._lane, batch))
         self._report()
@@ -344,13 +307,13 @@ class Runner:
         if parts := self._shards.parts():
             self._commits.first_records.check()
             snapshots = self._commits.write(parts, self._call)
-            self._source.commit(parts[self._shard].position)
+            self.source.commit(parts[self.shard].position)
             self._commits.show(snapshots)
             self._report()
 
     def _report(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(Progress(self._lane.counts, self._lane.committed))
+        if self.on_progress is not None:
+            self.on_progress(Progress(self._lane.counts, self._lane.committed))
 
 
 def _show(publish: Callable[[Snapshot], None], snapshots: list[Snapshot]) -> None:

@@ -11,13 +11,12 @@ if its records must be read again, they have spent nothing.
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,11 +31,11 @@ from streamdp.errors import (
     StoreUnavailableError,
     check_whole,
 )
-from streamdp.runtime.bad_records import FirstRecords, bad_in_a_row
-from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder, Wait
-from streamdp.runtime.commits import Caller, Commits
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, WATCH_S
-from streamdp.runtime.protocols import DeadLetters, Observer
+from streamdp.runtime.bad_records import bad_in_a_row
+from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder
+from streamdp.runtime.commits import Caller, Commits, Loop
+from streamdp.runtime.defaults import POLL_TIMEOUT_S, WATCH_S
+from streamdp.runtime.protocols import Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import note_span
@@ -63,7 +62,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Worker:
+@dataclass(eq=False, repr=False)
+class Worker(Loop):
     """Runs one worker of a job's group until `stop` is called or a signal comes. A worker runs once.
 
     - `source`: the shards.
@@ -85,62 +85,34 @@ class Worker:
     Raises `ConfigError` if the ledger of the estimators is not the store's, or if a number is out of range.
     """
 
-    def __init__(
-        self,
-        source: ShardedSource,
-        build: Callable[[], Estimator],
-        store: Store,
-        *,
-        commit_records: int = COMMIT_RECORDS,
-        commit_seconds: float = COMMIT_SECONDS,
-        max_bad_in_a_row: int | None = 10_000,
-        max_bad_share: float | None = None,
-        name: str = "the source",
-        dead_letters: DeadLetters | None = None,
-        observers: Sequence[Observer] = (),
-        publish: Sequence[Callable[[list[Snapshot]], None]] = (),
-        on_unfit: Callable[[str], None] = log.warning,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        wait: Wait = concurrent.futures.wait,
-        randomness: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        if build().ledger is not store.ledger:
+    source: ShardedSource
+    build: Callable[[], Estimator]
+    store: Store
+    _: KW_ONLY
+    max_bad_in_a_row: int | None = 10_000
+    observers: Sequence[Observer] = ()
+    publish: Sequence[Callable[[list[Snapshot]], None]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.build().ledger is not self.store.ledger:
             raise ConfigError("the estimators' ledger must be the store's: build them with ledger=store.ledger")
-        self._source = source
-        self._store = store
-        self._commit_seconds = commit_seconds
-        self._observers = tuple(observers)
-        self._clock = clock
-        self._sleep = sleep
-        self._wait = wait
-        self._shards = ShardTable(build)
-        if max_bad_in_a_row is not None:
-            check_whole("max_bad_in_a_row", max_bad_in_a_row, 0, MOST_RECORDS)
-        self._max_bad_in_a_row = max_bad_in_a_row
-        self._commits = Commits(
-            shards=self._shards,
-            store=store,
-            call=self._call,
-            commit_records=commit_records,
-            commit_seconds=commit_seconds,
-            first_records=FirstRecords(name, max_bad_share),
-            dead_letters=dead_letters,
-            publish=[partial(self._show, show) for show in publish],
-            on_unfit=on_unfit,
-            clock=clock,
-        )
+        if self.max_bad_in_a_row is not None:
+            check_whole("max_bad_in_a_row", self.max_bad_in_a_row, 0, MOST_RECORDS)
+        self._shards = ShardTable(self.build)
+        publish = [partial(self._show, show) for show in self.publish]
+        self._commits = Commits(self, self._shards, self.store, self._call, publish)
         self.unlearned = self._commits.unlearned
         """The records of this run, until one is learned."""
-        self._thread = LongCalls(self._retried, clock, sleep, wait, randomness)
+        self._thread = LongCalls(self._retried, self)
         self._paused = False
         self._learning: Future[None] | None = None
         self._stopping = threading.Event()
-        self._heard = clock()
+        self._heard = self.clock()
         self._watched_at = float("-inf")
         self._stalls: dict[tuple[str, str], Stall] = {}
-        self._tell_source = Rarely(clock, partial(self._tell, "source"))
-        self._reminder = Reminder(clock)
+        self._tell_source = Rarely(self.clock, partial(self._tell, "source"))
+        self._reminder = Reminder(self.clock)
 
     @property
     def stopping(self) -> bool:
@@ -168,18 +140,18 @@ class Worker:
             finally:
                 self._thread.stop()
                 try:
-                    self._source.close()
+                    self.source.close()
                 finally:
-                    self._thread.close(self._store.abandon)
+                    self._thread.close(self.store.abandon)
         return self._commits.done
 
     def _subscribe(self) -> None:
         while not self.stopping:
             try:
-                self._source.subscribe(self)
+                self.source.subscribe(self)
             except SourceUnavailableError as error:
                 self._tell_source(str(error))
-                self._sleep(RESUBSCRIBE_AFTER_S)
+                self.sleep(RESUBSCRIBE_AFTER_S)
             else:
                 return
 
@@ -198,9 +170,9 @@ class Worker:
 
     def _rounds(self, max_records: int | None, idle_seconds: float | None) -> None:
         """Poll, learn and commit until there is a reason to stop; the last records may be uncommitted then."""
-        self._heard = self._clock()
+        self._heard = self.clock()
         self._reminder.reset()
-        timeout = min(POLL_TIMEOUT_S, self._commit_seconds)
+        timeout = min(POLL_TIMEOUT_S, self.commit_seconds)
         while not self.stopping and (self._shards.stale or not self._reaches(max_records)):
             polled = [
                 (self._shards.get(shard), shard, raw)
@@ -215,14 +187,14 @@ class Worker:
                 self._commit()
             self._commits.give_way()
             if polled:
-                self._heard = self._clock()
+                self._heard = self.clock()
                 self._learning = self._submit(partial(self._learn_all, polled))
                 size = sum(len(raw) for _, _, raw in polled)
                 if self._reaches(max_records, size):
                     self._finish_learning()  # this may be the last batch: do not wait for more in a poll
-            if not len(self._shards) and not self._source.settled:
-                self._heard = self._clock()  # to join the group may take longer than `idle_seconds`
-            if idle_seconds is not None and self._clock() - self._heard > idle_seconds:
+            if not len(self._shards) and not self.source.settled:
+                self._heard = self.clock()  # to join the group may take longer than `idle_seconds`
+            if idle_seconds is not None and self.clock() - self._heard > idle_seconds:
                 break
         self._finish_learning()
 
@@ -231,9 +203,9 @@ class Worker:
 
     def _follow_group(self) -> None:
         """Claim the shards that were assigned, read again what is stale, and start what waits for it."""
-        if new := [*self._source.assigned(), *self._shards.take_reclaimable(self._clock())]:
+        if new := [*self.source.assigned(), *self._shards.take_reclaimable(self.clock())]:
             self._claim(new)
-            self._heard = self._clock()
+            self._heard = self.clock()
         if self._shards.stale:
             self._roll_back()
         self._start_shards()
@@ -243,20 +215,20 @@ class Worker:
         if len(self._shards):
             self._reminder.reset()
         elif self._reminder.due():
-            self._tell("waiting", f"this worker has no shard; it waits for {self._source.awaited()}")
+            self._tell("waiting", f"this worker has no shard; it waits for {self.source.awaited()}")
 
     def _report_stalls(self) -> None:
         """Tell the observers what is not read, and why, when that begins and when it ends."""
-        if self._clock() - self._watched_at < WATCH_S:
+        if self.clock() - self._watched_at < WATCH_S:
             return
-        self._watched_at = self._clock()
+        self._watched_at = self.clock()
         before = self._stalls
-        self._stalls = {(stall.where, stall.reason): stall for stall in self._source.stalls()}
+        self._stalls = {(stall.where, stall.reason): stall for stall in self.source.stalls()}
         for key in self._stalls.keys() - before.keys():
             log.warning("%s %s", self._stalls[key].where, self._stalls[key].message)
         changed = [(stall, True) for key, stall in before.items() if key not in self._stalls]
         changed += [(stall, False) for key, stall in self._stalls.items() if key not in before]
-        for observer in self._observers:
+        for observer in self.observers:
             for stall, ended in changed:
                 observer.on_stall(stall, ended=ended)
             observer.watched(self._shards.committed_positions, list(self._stalls.values()))
@@ -264,10 +236,10 @@ class Worker:
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[object]]]:
         began = time.time_ns()
         try:
-            polled = self._source.poll(max_records, timeout_s)
+            polled = self.source.poll(max_records, timeout_s)
         except SourceUnavailableError as error:  # the next round polls again
             self._tell_source(str(error))
-            self._sleep(POLL_TIMEOUT_S)
+            self.sleep(POLL_TIMEOUT_S)
             return []
         if polled:
             note_span("poll", began, records=sum(len(raw) for _, raw in polled))
@@ -276,9 +248,9 @@ class Worker:
     def _stay(self) -> None:
         """Pause the source while a call takes long, and poll it, which keeps this worker in the group."""
         if not self._paused:
-            self._source.pause()
+            self.source.pause()
             self._paused = True
-        self._heard = self._clock()
+        self._heard = self.clock()
         if self._reminder.due():
             self._tell("waiting", HANGS)
         self._report_stalls()
@@ -295,7 +267,7 @@ class Worker:
             while raw and lane is not None and self._shards.get(shard) is lane and not self._shards.stale:
                 self._shards.keep_boundary()
                 size = lane.estimator.boundary_within(len(raw))
-                decode = partial(self._source.decode, shard, raw[:size])
+                decode = partial(self.source.decode, shard, raw[:size])
                 try:
                     batch = self._thread.retry(decode, give_up_s=0.0, longest_delay_s=1.0)
                 except SourceUnavailableError:  # after a stop: the next run reads these records
@@ -305,16 +277,16 @@ class Worker:
 
     def _learn(self, lane: Lane, shard: Shard, batch: Batch) -> None:
         self._thread.retry(partial(self._commits.learn, lane, batch))
-        for observer in self._observers:
+        for observer in self.observers:
             observer.learned(shard, batch, lane.counts)
-        lane.bad_in_a_row = bad_in_a_row(shard, batch, lane.bad_in_a_row, self._max_bad_in_a_row)
+        lane.bad_in_a_row = bad_in_a_row(shard, batch, lane.bad_in_a_row, self.max_bad_in_a_row)
 
     def _finish_learning(self) -> None:
         if (learning := self._learning) is not None:
             self._learning = None
             self._result(learning)
         self._end_rebalance()
-        self._shards.advance(self._source.advance)
+        self._shards.advance(self.source.advance)
 
     def _end_rebalance(self) -> None:
         """Wait for a call that a rebalance has not waited for. What it has committed is read from the store again."""
@@ -341,7 +313,7 @@ class Worker:
                 if not self.stopping:
                     self._roll_back()
                 return False
-            self._source.commit({shard: part.position for shard, part in parts.items() if shard in self._shards})
+            self.source.commit({shard: part.position for shard, part in parts.items() if shard in self._shards})
             self._commits.show(snapshots)
         if not self._shards.stale:
             self._commits.note_waiting(last=last)
@@ -349,17 +321,17 @@ class Worker:
 
     def _write(self, parts: dict[Shard, Part], call: Caller) -> list[Snapshot] | None:
         """Commit parts, and return what is committed; None if the store has refused them."""
-        began = self._clock()
+        began = self.clock()
         try:
             snapshots = self._commits.write(parts, call)
         except (FencedError, LedgerConflictError) as error:
             self._refused(error)
             return None
-        for observer in self._observers:
-            observer.committed(parts, self._clock() - began)
+        for observer in self.observers:
+            observer.committed(parts, self.clock() - began)
         for shard, changes in self._shards.take_changes().items():
             log.warning("%s: the model has noticed that the stream changed", shard)
-            for observer in self._observers:
+            for observer in self.observers:
                 observer.changed(shard, changes)
         return snapshots
 
@@ -375,7 +347,7 @@ class Worker:
             self._tell("fenced", error)
             if error.shard in self._shards:  # else the source has taken it away during the commit
                 self._drop({error.shard})
-                self._shards.fence(error.shard, self._clock() + RECLAIM_AFTER_S)
+                self._shards.fence(error.shard, self.clock() + RECLAIM_AFTER_S)
         else:
             self._tell("conflict", error)
             self._commits.conflict()
@@ -385,7 +357,7 @@ class Worker:
         """Discard what came after the last commit, and read the remaining shards from the store again."""
         self._shards.stale = False
         self._commits.roll_back()
-        for observer in self._observers:
+        for observer in self.observers:
             observer.rolled_back()
 
     def _claim(self, shards: Sequence[Shard]) -> None:
@@ -395,7 +367,7 @@ class Worker:
         self._commits.show(claimed.values())  # the previous owner may have committed them without publishing them
 
     def _claim_in_store(self, shards: Sequence[Shard]) -> dict[Shard, Snapshot | None]:
-        claimed = self._store.claim(shards)
+        claimed = self.store.claim(shards)
         self._commits.resume_letters({shard: snapshot for shard, snapshot in claimed.items() if snapshot is not None})
         return claimed
 
@@ -407,7 +379,7 @@ class Worker:
         for shard, position in list(self._shards.to_start.items()):
             if (lane := self._shards.get(shard)) is not None:
                 try:
-                    lane.origin = self._source.start(shard, position)
+                    lane.origin = self.source.start(shard, position)
                 except SourceUnavailableError as error:
                     self._tell_source(f"{shard}: {error}")
                     self._shards.to_start[shard] = self._shards.to_start.pop(shard)  # the others come first next time
@@ -417,7 +389,7 @@ class Worker:
                 if lane.position is None:
                     lane.position = lane.origin
                 elif lane.origin is not None:
-                    self._source.commit(
+                    self.source.commit(
                         {shard: lane.origin}
                     )  # the previous owner may not have committed it to the broker
             del self._shards.to_start[shard]
@@ -441,7 +413,7 @@ class Worker:
         """Whether a rebalance may commit: all was learned, and no call is under way. It waits for the current batch."""
         call = self._thread.call
         if call is not None and call is self._learning:
-            self._wait([call], LAST_BATCH_S)
+            self.wait([call], LAST_BATCH_S)
             learned = call.done() and call.exception() is None
         else:
             learned = call is None
@@ -457,7 +429,7 @@ class Worker:
         if self._thread.call is not None:
             self._shards.lost |= shards  # they are released when the call has ended
         else:
-            self._store.release(shards)
+            self.store.release(shards)
         self._shards.drop(shards)
         self._tell_assigned()
 
@@ -474,15 +446,15 @@ class Worker:
         finally:
             if self._paused:
                 self._paused = False
-                self._source.resume()
+                self.source.resume()
             if self._thread.call is None:  # else a rebalance left another one
-                self._store.release(self._shards.lost)
+                self.store.release(self._shards.lost)
 
     def _tell(self, kind: str, error: BaseException | str) -> None:
         log.warning("%s: %s", kind, error)
-        for observer in self._observers:
+        for observer in self.observers:
             observer.on_retry(kind, str(error))
 
     def _tell_assigned(self) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.assigned(self._shards.committed)

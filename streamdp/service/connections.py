@@ -58,12 +58,12 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._most, self._most_of_one = most, max(1, most // 2)
-        self._all: set[Connection] = set()
+        self._all: set[HTTPConnection] = set()
         self._of: Counter[str] = Counter()
-        self._waiting: dict[str, dict[Connection, None]] = {}  # those that wait for a request, the longest wait first
+        self._waiting: dict[str, dict[HTTPConnection, None]] = {}  # those that wait for a request, the longest wait first
         self._idle = 0
 
-    def enter(self, one: Connection) -> bool:
+    def enter(self, one: HTTPConnection) -> bool:
         """Give a place to a new connection, which waits for a request. Return whether there is one."""
         if self._of[one.address] >= self._most_of_one + SPARE:
             self._close_waiting(one.address)
@@ -76,7 +76,7 @@ class Places:
         self.wait(one)
         return True
 
-    def wait(self, one: Connection) -> None:
+    def wait(self, one: HTTPConnection) -> None:
         """Note that a connection waits for a request."""
         if one not in self._all:
             return
@@ -85,13 +85,13 @@ class Places:
             waiting[one] = None
             self._idle += 1
 
-    def work(self, one: Connection) -> None:
+    def work(self, one: HTTPConnection) -> None:
         """Note that a request of a connection is answered. The connection is spare if there are too many of those."""
         if self._stop_waiting(one):
             of_one = self._of[one.address] - len(self._waiting.get(one.address, ()))
             one.spare = of_one > self._most_of_one or len(self._all) - self._idle > self._most
 
-    def leave(self, one: Connection) -> None:
+    def leave(self, one: HTTPConnection) -> None:
         """Free the place of a connection. Idempotent."""
         if one in self._all:
             self._stop_waiting(one)
@@ -100,7 +100,7 @@ class Places:
             if not self._of[one.address]:
                 del self._of[one.address]
 
-    def _stop_waiting(self, one: Connection) -> bool:
+    def _stop_waiting(self, one: HTTPConnection) -> bool:
         waiting = self._waiting.get(one.address, {})
         if one not in waiting:
             return False
@@ -122,7 +122,7 @@ class Places:
             one.drop()
 
 
-class Connection(H11Protocol):
+class HTTPConnection(H11Protocol):
     """A connection, which h11 reads, because it limits the size of headers.
 
     It has one of the `places`, and counts for an `address`; `given` are what uvicorn's protocols get.
@@ -278,7 +278,7 @@ class Acceptor:
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(_PAUSE_SECONDS, self._resume)
                 return
-            one = Connection(self._places, network_of(peer[0]), **self._given)
+            one = HTTPConnection(self._places, network_of(peer[0]), **self._given)
             if not self._places.enter(one):
                 _log.warning("a connection was refused: all places have requests")
                 accepted.close()

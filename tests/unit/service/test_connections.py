@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from streamdp import system
 from streamdp.service import connections
-from streamdp.service.connections import MOST_CONNECTIONS, SPARE, Acceptor, Connection, Places, network_of
+from streamdp.service.connections import MOST_CONNECTIONS, SPARE, Acceptor, HTTPConnection, Places, network_of
 from streamdp.service.server import MOST_OF_A_MESSAGE, Sparing
 from tests.support.clock import FakeClock
 from tests.support.service import client, job
@@ -140,13 +140,13 @@ def test_a_body_that_no_route_reads_holds_no_connection(tmp_path: Path, monkeypa
 
 
 def test_an_answer_that_is_not_read_has_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dropped, drop = threading.Event(), Connection.drop
+    dropped, drop = threading.Event(), HTTPConnection.drop
 
-    def noted(self: Connection) -> None:
+    def noted(self: HTTPConnection) -> None:
         dropped.set()
         drop(self)
 
-    monkeypatch.setattr(Connection, "drop", noted)
+    monkeypatch.setattr(HTTPConnection, "drop", noted)
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.2)
     with client(job(tmp_path)) as http, _connected(http) as one:
         one.settimeout(60)
