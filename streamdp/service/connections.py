@@ -60,7 +60,7 @@ class Places:
         self._most, self._most_of_one = most, max(1, most // 2)
         self._all: set[HTTPConnection] = set()
         self._of: Counter[str] = Counter()
-        self._waiting: dict[str, dict[HTTPConnection, None]] = {}  # those that wait for a request, the longest wait first
+        self._waiting: dict[str, dict[HTTPConnection, None]] = {}  # for a request, the longest wait first
         self._idle = 0
 
     def enter(self, one: HTTPConnection) -> bool:
