@@ -1,21 +1,27 @@
-"""Calls of the store on a thread: the loop reports one that does not return, and leaves it some time after a stop."""
+"""What both loops are told, and their calls of the store on a thread.
+
+The loop reports a call that does not return, and leaves it some time after a stop.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import logging
+import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
-from streamdp.errors import SourceUnavailableError, StoreUnavailableError
-from streamdp.runtime.defaults import POLL_TIMEOUT_S, REPORT_AFTER_S
-
-if TYPE_CHECKING:
-    from streamdp.runtime.commits import Loop
+from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError, is_number
+from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, REPORT_AFTER_S
+from streamdp.runtime.protocols import DeadLetters
 
 LEAVE_AFTER_S = 20.0
 """How long a loop that was asked to stop waits for a call that neither ends nor fails. Such a call may still commit."""
@@ -33,8 +39,33 @@ HANGS = (
     f"a call has not returned for {REPORT_AFTER_S:g} s: the database does not end it, or a batch takes so long to learn"
 )
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Wait = Callable[[Sequence[Future[Any]], float], object]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Loop:
+    """What both loops are told: `Runner` and `Worker` describe it.
+
+    Raises `ConfigError` if a commit interval is not positive.
+    """
+
+    commit_records: int = COMMIT_RECORDS
+    commit_seconds: float = COMMIT_SECONDS
+    max_bad_share: float | None = None
+    name: str = "the source"
+    dead_letters: DeadLetters | None = None
+    on_unfit: Callable[[str], None] = log.warning
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    wait: Wait = concurrent.futures.wait
+    randomness: Callable[[float, float], float] = random.uniform
+
+    def __post_init__(self) -> None:
+        records, seconds = self.commit_records, self.commit_seconds
+        if not (is_number(records) and is_number(seconds) and records >= 1 and seconds > 0):
+            raise ConfigError("commit_records must be at least 1 and commit_seconds positive")
 
 
 class Reminder:

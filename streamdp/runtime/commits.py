@@ -5,22 +5,16 @@ A commit and the progress that it makes are one fact, and `Commits` owns it. A l
 
 from __future__ import annotations
 
-import concurrent.futures
-import logging
-import random
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamdp.data.records import Batch, DeadLetter, Shard
-from streamdp.errors import ConfigError, is_number
 from streamdp.runtime.bad_records import FirstRecords, Unlearned
-from streamdp.runtime.calls import Wait
-from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, FIRST_S, NOTE_WAITING_S
+from streamdp.runtime.calls import Loop
+from streamdp.runtime.defaults import FIRST_S, NOTE_WAITING_S
 from streamdp.runtime.learning import learn
-from streamdp.runtime.protocols import DeadLetters
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.tracing import span
 from streamdp.store.snapshot import Part, Snapshot
@@ -29,33 +23,8 @@ if TYPE_CHECKING:
     from streamdp.store.store import Store, Within
 
 
-log = logging.getLogger(__name__)
 Caller = Callable[[Callable[[], Any]], Any]
 """Makes a call of the store on the loop's thread, and returns its result."""
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Loop:
-    """What both loops are told: `Runner` and `Worker` describe it.
-
-    Raises `ConfigError` if a commit interval is not positive.
-    """
-
-    commit_records: int = COMMIT_RECORDS
-    commit_seconds: float = COMMIT_SECONDS
-    max_bad_share: float | None = None
-    name: str = "the source"
-    dead_letters: DeadLetters | None = None
-    on_unfit: Callable[[str], None] = log.warning
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    wait: Wait = concurrent.futures.wait
-    randomness: Callable[[float, float], float] = random.uniform
-
-    def __post_init__(self) -> None:
-        records, seconds = self.commit_records, self.commit_seconds
-        if not (is_number(records) and is_number(seconds) and records >= 1 and seconds > 0):
-            raise ConfigError("commit_records must be at least 1 and commit_seconds positive")
 
 
 @dataclass

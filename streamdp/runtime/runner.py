@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from streamdp.data.records import WHOLE, Batch, Position, Shard, Source
 from streamdp.errors import ConfigError, ConflictError, NotAvailableError, SourceError, SourceUnavailableError
-from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder
-from streamdp.runtime.commits import Commits, Loop
+from streamdp.runtime.calls import HANGS, LongCalls, Loop, Rarely, Reminder
+from streamdp.runtime.commits import Commits
 from streamdp.runtime.defaults import POLL_TIMEOUT_S, QUIET_POLL_TIMEOUT_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.shard_table import Lane, ShardTable

@@ -32,8 +32,8 @@ from streamdp.errors import (
     check_whole,
 )
 from streamdp.runtime.bad_records import bad_in_a_row
-from streamdp.runtime.calls import HANGS, LongCalls, Rarely, Reminder
-from streamdp.runtime.commits import Caller, Commits, Loop
+from streamdp.runtime.calls import HANGS, LongCalls, Loop, Rarely, Reminder
+from streamdp.runtime.commits import Caller, Commits
 from streamdp.runtime.defaults import POLL_TIMEOUT_S, WATCH_S
 from streamdp.runtime.protocols import Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
