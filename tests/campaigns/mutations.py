@@ -450,7 +450,7 @@ MUTATIONS = [
     Mutation(
         "spends of an earlier run are committed",
         "streamdp/runtime/runner.py",
-        "        self._store.rollback()  # the uncommitted spends of an earlier run\n",
+        "        self.store.rollback()  # the uncommitted spends of an earlier run\n",
         "",
         "tests/unit/runtime/test_runner.py",
     ),
