@@ -248,8 +248,7 @@ def _bad_header(what: str) -> SourceError:
 
 
 def _is_even(numbers: np.ndarray) -> np.ndarray:
-    even: np.ndarray = (numbers & 1) == 0
-    return even
+    return (numbers & 1) == 0
 
 
 def _per_record(places: np.ndarray, ends: np.ndarray) -> np.ndarray:

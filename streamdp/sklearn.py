@@ -67,8 +67,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def __new__(cls, *_: object, **given: object) -> Self:
         """Make an estimator. Raises `ConfigError` for a parameter that it does not have."""
         check_parameters(cls, given)
-        made: Self = super().__new__(cls)
-        return made
+        return super().__new__(cls)
 
     def fit(self, X: Any, y: Any, **unknown: Any) -> Self:
         """Learn rows in order, once, from the beginning.
@@ -99,8 +98,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
                 " divide the budget by the number of fits"
             )
             warnings.warn(message, PrivacyWarning, stacklevel=3)
-        clone: Self = super().__sklearn_clone__()
-        return clone
+        return super().__sklearn_clone__()
 
     @property
     def coef_(self) -> np.ndarray:
@@ -132,8 +130,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def statement(self) -> str:
         """Return the guarantee in words, after a fit."""
         check_is_fitted(self, "model_")
-        text: str = self.model_.statement()
-        return text
+        return self.model_.statement()
 
     def _tagged(self, tags: Any, of_kind: Any) -> object:
         """What scikit-learn may expect: with some hundred rows and a budget, no good score."""
@@ -321,8 +318,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     def predict(self, X: object) -> np.ndarray:
         """Return the (n,) most probable labels of `X`, which is as for `fit`."""
         best = np.asarray(self._predicted(X), dtype=int)
-        labels: np.ndarray = self.classes_[best]
-        return labels
+        return self.classes_[best]
 
     def decision_function(self, X: object) -> np.ndarray:
         """Return the linear predictors of `X`, which is as for `fit`: (n,) of two labels, else (n, K)."""

@@ -211,8 +211,7 @@ class QueryRun:
             return None
         weights = mean.selection.weights(points, mean.distance, near, self._rng)
         centre = weights @ points / max(1e-300, float(weights.sum()))
-        answer: np.ndarray = mean.answer.randomize(centre, self._rng)
-        return answer
+        return mean.answer.randomize(centre, self._rng)
 
 
 _TEST_SHARES = tuple(float(share) for share in np.geomspace(0.03, 0.9, 16))

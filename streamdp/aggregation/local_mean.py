@@ -276,8 +276,7 @@ class UserMean:
         """
         values = rotated(vectors, signs)[np.arange(len(vectors)), coordinates]
         places = (values / self.reach + 1) * (self.intervals / 2)
-        chosen: np.ndarray = np.clip(np.floor(places), 0, self.intervals - 1).astype(np.int64)
-        return chosen
+        return np.clip(np.floor(places), 0, self.intervals - 1).astype(np.int64)
 
     def answer_coarse(self, vectors: np.ndarray, coordinates: np.ndarray, signs: np.ndarray, rng: Rng) -> np.ndarray:
         """Reports (n, t) on vectors, coordinates and signs as for `intervals_of`. Raises as `answer_fine` does."""

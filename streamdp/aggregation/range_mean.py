@@ -200,8 +200,7 @@ class RangeMean:
     def costs(counts: np.ndarray) -> np.ndarray:
         """c (D, t), from the counts (D, t) of users in each bin."""
         up_to = np.cumsum(counts, axis=1)
-        costs: np.ndarray = np.maximum(up_to - counts, up_to[:, -1:] - up_to)
-        return costs
+        return np.maximum(up_to - counts, up_to[:, -1:] - up_to)
 
     def choose(self, costs: np.ndarray, rng: Rng) -> np.ndarray:
         """A bin (D,) for every row of costs (D, t), by the exponential mechanism."""
@@ -212,8 +211,7 @@ class RangeMean:
         points = uniform(words)
         chosen = np.count_nonzero(cumulative <= points[:, None] * cumulative[:, -1:], axis=1)
         words[:] = points[:] = cumulative[:] = 0
-        bins: np.ndarray = np.minimum(chosen, costs.shape[1] - 1)
-        return bins
+        return np.minimum(chosen, costs.shape[1] - 1)
 
     def centre(self, vectors: np.ndarray, rng: Rng) -> np.ndarray:
         """The centre (d,) of vectors (k, d): the middles of the chosen bins, rotated back, projected onto the ball."""

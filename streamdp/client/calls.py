@@ -120,8 +120,7 @@ class Client(AbstractContextManager["Client"]):
             except httpx.HTTPError as error:
                 trouble = type(error).__name__
             if response is not None and response.is_success:
-                found: dict[str, object] = orjson.loads(response.content)
-                return found
+                return orjson.loads(response.content)
             if left <= 0 or (response is not None and response.status_code not in _TRANSIENT):
                 raise _error(response, trouble)
             time.sleep(pause)

@@ -136,8 +136,7 @@ class ModelConfig(Settings):
     @property
     def kind(self) -> type[Estimator]:
         """The class of the estimator."""
-        kind: type[Estimator] = getattr(estimators, self.estimator)
-        return kind
+        return getattr(estimators, self.estimator)
 
 
 class ValidationConfig(Settings):

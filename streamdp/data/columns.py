@@ -90,8 +90,7 @@ def blank(column: pl.Series) -> np.ndarray:
     if column.dtype != pl.String:
         return null
     empty = column == ""
-    missing: np.ndarray = null | (empty.fill_null(False) if empty.null_count() else empty).to_numpy()
-    return missing
+    return null | (empty.fill_null(False) if empty.null_count() else empty).to_numpy()
 
 
 def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
@@ -99,8 +98,7 @@ def codes(column: pl.Series, code_of: Mapping[str, int]) -> np.ndarray:
     levels = list(code_of)
     code_of_level = np.array([*code_of.values(), -1], dtype=np.int32)
     physical = column.cast(pl.Enum(levels), strict=False).to_physical().cast(pl.Int32)
-    found: np.ndarray = code_of_level[(physical.fill_null(-1) if physical.null_count() else physical).to_numpy()]
-    return found
+    return code_of_level[(physical.fill_null(-1) if physical.null_count() else physical).to_numpy()]
 
 
 def numbers(column: pl.Series, faults: Faults) -> np.ndarray:

@@ -89,5 +89,4 @@ def _written(text: pl.Series, part: str, written: str) -> pl.Series:
 
 
 def _of(moments: pl.Series, part: str) -> pl.Series:
-    found: pl.Series = getattr(moments.dt, part)()
-    return found
+    return getattr(moments.dt, part)()

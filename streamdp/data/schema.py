@@ -245,8 +245,7 @@ class Schema:
         frame = pl.DataFrame(
             [text_series(c, None if isinstance(v, float) and math.isnan(v) else v) for c, v in values.items()]
         )
-        row: list[float] = self.encode_features(frame)[0].tolist()
-        return row
+        return self.encode_features(frame)[0].tolist()
 
     def encode_one(self, raw: Mapping[str, object]) -> tuple[dict[str, float], float | None]:
         """Return the encoded features of one record by name, and its target, or None if it has no target.

@@ -52,8 +52,7 @@ class Calendar:
         if self.zone != ZONE:
             minutes, places = np.unique(times // 60, return_inverse=True)
             times = times + np.array([_offset(self.zone, minute) for minute in minutes.tolist()])[places]
-        found: np.ndarray = np.floor_divide(times, self.length).astype(np.int64)
-        return found
+        return np.floor_divide(times, self.length).astype(np.int64)
 
     def start(self, window: int) -> str:
         """Return the beginning of a window in ISO 8601, with the offset of the zone at that moment."""

@@ -130,8 +130,7 @@ class Admission:
 
     def allowed(self, amounts: np.ndarray) -> np.ndarray:
         """The mask (n,) of the amounts that allow what all records spend."""
-        found: np.ndarray = amounts >= amount(self.spend)
-        return found
+        return amounts >= amount(self.spend)
 
     def admit(
         self,

@@ -59,8 +59,7 @@ def Regressor(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 - 
     >>> type(Regressor("process", features={"age": (0, 100)}, target=(0, 1), budget="eps=1")).__name__
     'PanPrivateRegressor'
     """
-    found: Estimator = getattr(estimators, chosen(trust, classes=False))(**parameters)
-    return found
+    return getattr(estimators, chosen(trust, classes=False))(**parameters)
 
 
 def Classifier(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 - it makes what its name says
@@ -79,5 +78,4 @@ def Classifier(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 -
     >>> type(Classifier("window", features=["age"], budget="eps=1", window=500)).__name__
     'WindowedClassifier'
     """
-    found: Estimator = getattr(estimators, chosen(trust, classes=True))(**parameters)
-    return found
+    return getattr(estimators, chosen(trust, classes=True))(**parameters)

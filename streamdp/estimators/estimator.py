@@ -1179,8 +1179,7 @@ class Estimator(river_base.Estimator, Parameters):
 
         def average(arrays: Sequence[np.ndarray]) -> np.ndarray:
             total: object = sum(weights)
-            found: np.ndarray = sum(array * (weight / total) for array, weight in zip(arrays, weights, strict=True))
-            return found
+            return sum(array * (weight / total) for array, weight in zip(arrays, weights, strict=True))
 
         self.learner.merge(learners, average)
         self._set_counts({name: sum(count[name] for count in counts) for name in counts[0]})

@@ -268,8 +268,7 @@ def _series(column: object) -> Any:
 
 
 def _listed(column: Any) -> list[Any]:
-    values: list[object] = column.to_list() if hasattr(column, "to_list") else column.tolist()
-    return values
+    return column.to_list() if hasattr(column, "to_list") else column.tolist()
 
 
 def _numbers(column: object) -> object:
@@ -305,8 +304,7 @@ def _read(name: object, declared: Declaration, value: object) -> list[float]:
             raise SchemaError(f"feature {name!r}: expected one of the {len(declared.values)} declared categories")
         return [declared.codes[text]]
     with contextlib.suppress(UnicodeEncodeError):  # it has the text in its message
-        found: list[float] = declared.read_texts([text]).ravel().tolist()
-        return found
+        return declared.read_texts([text]).ravel().tolist()
     raise SchemaError(f"feature {name!r}: expected text, got half of a surrogate pair")
 
 

@@ -113,8 +113,7 @@ class HeldOutStatistics:
         """See `HeldOutPeople.users`."""
         if self._plan.share is None or not self.sums.enough(n * self._plan.share):
             return np.zeros(n, dtype=bool)
-        held: np.ndarray = questions(before, n, self._plan.share, False) != NOTHING
-        return held
+        return questions(before, n, self._plan.share, False) != NOTHING
 
     def keep(self, budget: Budget, amounts: np.ndarray | None) -> np.ndarray:
         """The probabilities of a true bit: of each record, by amounts (n,) of a kind of budget, or one for all."""

@@ -49,8 +49,7 @@ class Prediction:
         reader = self.reader()
         if (scores := reader.scores_of(x)) is not None:
             return scores
-        found: list[float] = reader.scores(self._features.row_of(x))[0].tolist()
-        return found
+        return reader.scores(self._features.row_of(x))[0].tolist()
 
     def by(self, point: np.ndarray) -> Predictor:
         """What predicts from columns by a vector `point` (d,) such as `estimate` returns, of the present units."""

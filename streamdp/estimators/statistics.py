@@ -541,8 +541,7 @@ class Statistics(Estimator):
                 raise ConfigError(f"{name!r} has per, and so no column for missing and other values")
             levels = [[piece.at[0]] for piece in declared.pieces]
             blocks.append(np.array(levels) if declared.codes else np.eye(len(levels)))
-        coding: np.ndarray = scipy.linalg.block_diag(*blocks)
-        return coding
+        return scipy.linalg.block_diag(*blocks)
 
     def absorb(self, report: DrawnAnswer, *, subject: Subject | None = None) -> None:
         """Take one report of a person's device, with trust="nobody": a noisy answer about one of the statistics.

@@ -253,8 +253,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
             simple = np.array(self.labels)
             if simple.tolist() == list(self.labels):  # texts of numpy have no NUL at their end
                 known = simple
-        shown: np.ndarray = known[predicted]
-        return shown
+        return known[predicted]
 
     def decision_many(self, X: object) -> np.ndarray:
         """Return the linear predictors of the rows of a frame: (n,) of two classes, above 0 for the second, or (n, K).
@@ -327,8 +326,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """The probabilities (n, K) of the classes for clean encoded columns."""
         scores = self._scores(prediction, X)
         if self.learner.problem.outputs > 1:
-            shares: np.ndarray = scipy.special.softmax(scores, axis=1)
-            return shares
+            return scipy.special.softmax(scores, axis=1)
         p = scipy.special.expit(scores)
         return np.hstack([1 - p, p])
 

@@ -146,8 +146,7 @@ class PanPure(BatchSum):
 
     def close(self, rng: AnyRng, rows: int) -> np.ndarray:
         self.open(rng, rows)
-        found: np.ndarray = self._sum / self._cells
-        return found
+        return self._sum / self._cells
 
     def wipe(self) -> None:
         self._sum[:] = 0

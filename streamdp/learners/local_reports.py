@@ -362,8 +362,7 @@ class LocalReports(Learner):
         return self.arrays.units.progress
 
     def noise_units(self) -> np.ndarray:
-        units: np.ndarray = self.arrays.units.table[:-1, [k.CENTRE, k.SCALE]].T
-        return units
+        return self.arrays.units.table[:-1, [k.CENTRE, k.SCALE]].T
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
         if self.columns is None:

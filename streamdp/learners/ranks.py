@@ -49,8 +49,7 @@ def distances(counts: np.ndarray, q: float, shift: float, unit: float) -> np.nda
     up_to = np.cumsum(counts) * _RANK
     rank = round(q * _RANK) * int(counts.sum()) + round(shift * _RANK)
     away = np.maximum(up_to - counts * _RANK - rank, rank - up_to)
-    found: np.ndarray = np.maximum(away, 0) // math.ceil(unit * _RANK)
-    return found
+    return np.maximum(away, 0) // math.ceil(unit * _RANK)
 
 
 def drawn(counts: np.ndarray, q: float, shift: float, unit: float, steepness: float, rng: FreshRng) -> int:
@@ -91,8 +90,7 @@ class Ranks:
     def of(self, X: np.ndarray) -> np.ndarray:
         """The bin (n,) of each row of X (n, p): group by group."""
         bins = np.searchsorted(self.edges[1:-1], X[:, self.column], side="right")
-        found: np.ndarray = self.groups.of(X) * BINS + bins
-        return found
+        return self.groups.of(X) * BINS + bins
 
     @property
     def edges(self) -> np.ndarray:

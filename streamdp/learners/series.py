@@ -82,8 +82,7 @@ class Series(Learner):
     @property
     def full(self) -> int:
         latest: Any = self._any if (window := self._latest(self._begun)) is None else self.windows[window]
-        found: int = latest.full
-        return found
+        return latest.full
 
     @property
     def _begun(self) -> int:

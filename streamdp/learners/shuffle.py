@@ -124,8 +124,7 @@ class ShuffleBatches(Batches):
         return model
 
     def _noise(self, batch: int) -> float:
-        variance: float = self._variance / batch**2
-        return variance
+        return self._variance / batch**2
 
     def _begin_phase(self) -> None:
         super()._begin_phase()

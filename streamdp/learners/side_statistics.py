@@ -91,8 +91,7 @@ class SideStatistics:
 
     def coded(self, X: np.ndarray) -> np.ndarray:
         """What the statistics read of columns X (n, p) of a model, as a new array, with codes for indicators."""
-        rows: np.ndarray = X[:, : len(self._coding)] @ self._coding
-        return rows
+        return X[:, : len(self._coding)] @ self._coding
 
     def _rows(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """What the statistics read, as a new array: not the columns of products, which follow the target's."""

@@ -215,8 +215,7 @@ class Windows(Collector):
     @property
     def _inner(self) -> np.ndarray:
         """Theta (d,) as it is learned: a view."""
-        theta: np.ndarray = self._state[: self._d]
-        return theta
+        return self._state[: self._d]
 
     def _scale(self, users: WindowUsers, n: int, plan: Any) -> tuple[Any, np.ndarray]:
         """Find new scales with a share of the window's budget, if they are not final.

@@ -121,8 +121,7 @@ def shared_numbers(budget: Budget, numbers: np.ndarray) -> np.ndarray:
 def _pure_mu_squared(epsilons: np.ndarray) -> np.ndarray:
     # mu = -2 Phi^-1(1 / (1 + e^eps)) loses precision near 0. The tangent at 0 is above it.
     exact = -2 * scipy.special.ndtri(scipy.special.expit(-epsilons))
-    found: np.ndarray = np.where(epsilons < 1e-4, np.sqrt(np.pi / 2) * epsilons, exact) ** 2
-    return found
+    return np.where(epsilons < 1e-4, np.sqrt(np.pi / 2) * epsilons, exact) ** 2
 
 
 def fits(cap: Cap, spend: Budget) -> bool:

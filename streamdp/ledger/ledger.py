@@ -219,8 +219,7 @@ class Ledger(AbstractContextManager["Ledger"]):
             mine[1, ~np.array(totals, dtype=bool)] = NOBODY
         if max(numbers) > 1:
             terms = shared_numbers(spend, np.array(numbers))
-        fits: list[bool] = self._rows.admit(mine, terms).tolist()
-        return fits
+        return self._rows.admit(mine, terms).tolist()
 
     @property
     def has_gates(self) -> bool:

@@ -33,7 +33,7 @@ def read_mark(connection: Connection) -> str:
 def read_fingerprint(connection: Connection) -> bytes | None:
     """Return the fingerprint of the subject key; None before the first job with a cap."""
     ((found,),) = connection.fetch("SELECT key_fingerprint FROM ledger")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def lock(connection: Connection) -> int:

@@ -73,8 +73,7 @@ class RenewingCap:
 
     def codes(self, times: np.ndarray) -> np.ndarray:
         """Return the number of the period of each time, from 1, (n,) int64; times are seconds since 1970, 0 or more."""
-        found: np.ndarray = np.floor_divide(times, self.length).astype(np.int64) + 1
-        return found
+        return np.floor_divide(times, self.length).astype(np.int64) + 1
 
     def timely(self, times: np.ndarray, now: float) -> np.ndarray:
         """Return which times are within the limits at the present, `now`, (n,) bool; all in seconds since 1970."""

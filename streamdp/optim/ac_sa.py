@@ -170,8 +170,7 @@ class Accelerated:
     def middle(self) -> np.ndarray:
         """md (d,), the point of the next gradient."""
         alpha = 2.0 / (self.step + 2)
-        middle: np.ndarray = alpha * self.points[0] + (1 - alpha) * self.points[1]
-        return middle
+        return alpha * self.points[0] + (1 - alpha) * self.points[1]
 
     def move(self, gradient: np.ndarray, modulus: float) -> None:
         """Make one step with the noisy gradient (d,) at `middle`; `modulus` is M of the phase."""
@@ -192,8 +191,7 @@ class Averaged(Accelerated):
     @property
     def middle(self) -> np.ndarray:
         """theta (d,), the point of the next gradient."""
-        theta: np.ndarray = self.points[0].copy()
-        return theta
+        return self.points[0].copy()
 
     def move(self, gradient: np.ndarray, modulus: float) -> None:
         self.points[1] += (self.points[0] - self.points[1]) / (self.step + 1)

@@ -72,13 +72,11 @@ class Asgd(Growing):
 
     @property
     def middle(self) -> np.ndarray:
-        point: np.ndarray = self.state[: self._d].copy()
-        return point
+        return self.state[: self._d].copy()
 
     @property
     def estimate(self) -> np.ndarray:
-        average: np.ndarray = self.state[self._d : -2]
-        return average
+        return self.state[self._d : -2]
 
     def _size_after(self, records: int) -> int:
         reports, each = self._reports, self._reports.information

@@ -60,8 +60,7 @@ def _spread_as(centre: np.ndarray, deviations: np.ndarray, ends: np.ndarray | No
         rows = scipy.special.betaincinv(mean * total, (1 - mean) * total, places)
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     values, axes = np.linalg.eigh(rows.T @ rows / len(rows))
-    found: np.ndarray = rows @ (axes / np.sqrt(values)) @ axes.T
-    return found
+    return rows @ (axes / np.sqrt(values)) @ axes.T
 
 
 class ClassProblem:
@@ -101,8 +100,7 @@ class ClassProblem:
         return blocks
 
     def _mean(self, chances: np.ndarray) -> np.ndarray:
-        found: np.ndarray = np.ravel(chances.T @ self.rows) * (self.weight / len(self.rows))
-        return found
+        return np.ravel(chances.T @ self.rows) * (self.weight / len(self.rows))
 
     def spreads(self, theta: np.ndarray) -> np.ndarray:
         """The variances (d,) of the gradients of records at theta (d,), over the mean weight, in these units."""
@@ -141,8 +139,7 @@ class ClassProblem:
         """
         over = np.clip(found / errors, -30.0, 1e100)
         sound = errors * (over + np.exp(-(over**2) / 2 - scipy.special.log_ndtr(over)) / math.sqrt(2 * math.pi))
-        shares: np.ndarray = np.clip(sound / sound.sum(), 1e-9, 1 - 1e-9)
-        return shares
+        return np.clip(sound / sound.sum(), 1e-9, 1 - 1e-9)
 
     def _least(
         self, wanted: np.ndarray, errors: np.ndarray, curved: np.ndarray, pull: np.ndarray, start: np.ndarray

@@ -29,8 +29,7 @@ class Growing(BatchSteps):
 
     @property
     def _numbers(self) -> np.ndarray:
-        numbers: np.ndarray = self.state
-        return numbers
+        return self.state
 
     @property
     def batch(self) -> int:

@@ -481,8 +481,7 @@ class Newton(Growing):
         powers[: 2 * d], powers[[change.WEIGHT, change.SCALE_WEIGHT]] = 1, 1
         powers[[change.SQUARES, change.NOISE]] = 2
         shares = 1 / (1 + (information * errors)[:, None])
-        out: np.ndarray = blocks * shares**powers
-        return out
+        return blocks * shares**powers
 
     @property
     def probing(self) -> tuple[int, float]:

@@ -25,8 +25,7 @@ def upper(matrix: np.ndarray) -> np.ndarray:
     """svec of a symmetric matrix (q, q): its upper triangle, row by row, with off-diagonal entries times sqrt2."""
     wide = matrix * math.sqrt(2)
     np.fill_diagonal(wide, np.diag(matrix))
-    found: np.ndarray = wide[np.triu_indices(len(matrix))]
-    return found
+    return wide[np.triu_indices(len(matrix))]
 
 
 def slope_of(c: Any) -> Any:

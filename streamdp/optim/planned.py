@@ -66,8 +66,7 @@ class Planned(BatchSteps):
 
     @property
     def estimate(self) -> np.ndarray:
-        output: np.ndarray = self.sequence.points[1]
-        return output
+        return self.sequence.points[1]
 
     @cached_property
     def least(self) -> int | None:

@@ -69,8 +69,7 @@ def pulls(along: np.ndarray, noises: np.ndarray) -> np.ndarray:
     That is by E tau^2 / (tau^2 + v). The arguments are those of `inverse_totals`.
     """
     chances, totals = _posterior(along, noises)
-    found: np.ndarray = (chances @ (1 / totals)) / (chances @ (_VARIANCES / totals))
-    return found
+    return (chances @ (1 / totals)) / (chances @ (_VARIANCES / totals))
 
 
 def _posterior(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

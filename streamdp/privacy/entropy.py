@@ -200,8 +200,7 @@ def draw(rng: AnyRng, count: int) -> np.ndarray:
 
 def uniform(words: np.ndarray) -> np.ndarray:
     """Return a number in [0, 1), a multiple of 2^-53, for each of the random `words`."""
-    found: np.ndarray = (words >> np.uint64(11)) * 2.0**-53
-    return found
+    return (words >> np.uint64(11)) * 2.0**-53
 
 
 def entropy(seed: int | None) -> Rng:

@@ -55,8 +55,7 @@ class GridSum:
     def close(self, rng: FreshRng) -> np.ndarray:
         """Add noise by `rng`; return the noisy sum (size,)."""
         self.add_noise(rng)
-        total: np.ndarray = self.total / self.cells
-        return total
+        return self.total / self.cells
 
     def noise(self, rng: FreshRng) -> np.ndarray:
         """Return fresh noise (size,) by `rng`, in cells."""

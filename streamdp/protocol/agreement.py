@@ -79,8 +79,7 @@ class Agreement:
 
         Raises `SchemaError` if the plan has no such batch.
         """
-        found: VectorSum = self._go(place).randomizer.params
-        return found
+        return self._go(place).randomizer.params
 
     def needed(self, place: Place) -> int:
         """The number of people who must answer before a batch is forwarded."""
@@ -107,13 +106,11 @@ class Agreement:
         steps = self._go(place).learner.batch_steps
         self._at = None
         steps.skip()
-        following: Place = steps.place
-        return following
+        return steps.place
 
     def randomizer(self, place: Place, point: np.ndarray) -> ShuffleRandomizer:
         """What a device needs for its answer: all from this agreement, except the `point` (d,)."""
-        found: ShuffleRandomizer = replace(self._go(place).randomizer, point=point)
-        return found
+        return replace(self._go(place).randomizer, point=point)
 
     def announcement(self, place: Place, point: np.ndarray) -> Announcement:
         """The learner's announcement of a batch; the gradients are taken at `point` (d,)."""

@@ -86,8 +86,7 @@ class ShuffleLearner:
 
     @property
     def _place(self) -> Place:
-        place: Place = self.estimator.batch
-        return place
+        return self.estimator.batch
 
     def _start(self) -> None:
         snapshot = self.store.load()

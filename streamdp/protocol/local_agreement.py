@@ -247,8 +247,7 @@ class Agreed(Wire):
     def subject(self) -> Subject:
         """What a report must name its person by."""
         schema: Any = getattr(self, "schema_")  # noqa: B009 - each kind has another one
-        found: Subject = schema.subject
-        return found
+        return schema.subject
 
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of the agreement as canonical JSON (RFC 8785). It fits a printed notice."""

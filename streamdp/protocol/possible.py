@@ -49,5 +49,4 @@ def possible(mechanism: Mechanism, agreed: bool, g: np.ndarray) -> np.ndarray | 
 
 @lru_cache(maxsize=256)
 def _agreed_row(mechanism: Mechanism, d: int) -> np.ndarray:
-    row: np.ndarray = mechanism.rows(d)[0]
-    return row
+    return mechanism.rows(d)[0]

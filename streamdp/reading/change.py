@@ -242,15 +242,13 @@ def _softer(blocks: np.ndarray, last: np.ndarray, hessian: np.ndarray, scale: fl
     part = weights[:, 0] * (1 - np.minimum(1.0, scale / np.maximum(points[:, -1], scale)))
     sums = np.cumsum(part[:, None, None] * ways, axis=0)
     total = np.cumsum(weights, axis=0)
-    found: np.ndarray = np.diagonal(sums).T / total
-    return found
+    return np.diagonal(sums).T / total
 
 
 def _variance(total: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """The variance (k, d) of the mean gradients of sums of blocks (k, width)."""
     weights = np.maximum(total[:, WEIGHT], 1e-100) ** 2
-    out: np.ndarray = (np.outer(total[:, SQUARES], variances) + total[:, [NOISE]]) / weights[:, None]
-    return out
+    return (np.outer(total[:, SQUARES], variances) + total[:, [NOISE]]) / weights[:, None]
 
 
 def forget_scale(blocks: np.ndarray, d: int, before: int) -> None:

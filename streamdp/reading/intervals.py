@@ -240,8 +240,7 @@ def _odds_of_signs(signs: np.ndarray, rho: np.ndarray) -> np.ndarray:
         return np.asarray(expected * (total - information * expected / 2))
 
     small = np.logaddexp.reduce(logarithm(_SMALL[:, None]), axis=0) - math.log(len(_SMALL))
-    odds: np.ndarray = np.exp(np.minimum(logarithm(rho) - small, _MOST))
-    return odds
+    return np.exp(np.minimum(logarithm(rho) - small, _MOST))
 
 
 def quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: float) -> np.ndarray:
@@ -253,5 +252,4 @@ def quantile(weights: np.ndarray, centres: np.ndarray, errors: np.ndarray, p: fl
         middle = (low + high) / 2
         below = np.sum(weights * np.interp((middle - centres) / errors, points, normal), axis=0) < p
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    found: np.ndarray = (low + high) / 2
-    return found
+    return (low + high) / 2

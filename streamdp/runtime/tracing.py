@@ -31,10 +31,9 @@ def span(name: str, **attributes: int | str) -> AbstractContextManager[Any]:
     """
     if _tracer is None:
         return nullcontext()
-    started: AbstractContextManager[object] = _tracer.start_as_current_span(
+    return _tracer.start_as_current_span(
         name, attributes=attributes, record_exception=False, set_status_on_exception=False
     )  # the text of an error may quote a record
-    return started
 
 
 def note_span(name: str, began_ns: int, **attributes: int | str) -> None:

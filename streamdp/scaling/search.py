@@ -98,8 +98,7 @@ class UnitSearch:
     @property
     def since(self) -> np.ndarray:
         """(p,) where the progress of each column began (`unit_table`): a view."""
-        since: np.ndarray = self.arrays.table[:-1, k.SINCE]
-        return since
+        return self.arrays.table[:-1, k.SINCE]
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

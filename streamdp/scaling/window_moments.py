@@ -72,8 +72,7 @@ def sizes_of(users: WindowColumns, columns: np.ndarray, n: int, noise: Gaussian,
         total[:] = 0.0
     beyond = np.cumsum(counts, axis=1)  # of column j, those of at least 2^-(c + 1)
     few = beyond <= _BEYOND * n + _CLEAR * deviation * np.sqrt(np.arange(1, CELLS + 1))
-    scales: np.ndarray = 2.0 ** -np.cumprod(few, axis=1).sum(axis=1)
-    return scales
+    return 2.0 ** -np.cumprod(few, axis=1).sum(axis=1)
 
 
 def noise_of(columns: int, users: int, items: int, mu: float) -> Gaussian:

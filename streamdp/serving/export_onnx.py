@@ -99,8 +99,7 @@ class _Graph:
         model = helper.make_model(graph, producer_name="streamdp", opset_imports=opsets, ir_version=9)
         helper.set_model_props(model, {"statement": document["statement"], "classes": json.dumps(document["classes"])})
         self.onnx.checker.check_model(model)
-        data: bytes = model.SerializeToString()
-        return data
+        return model.SerializeToString()
 
 
 def _value(graph: _Graph, given: Mapping[str, Any]) -> str:

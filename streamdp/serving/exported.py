@@ -138,8 +138,7 @@ def _decimal(text: str, places: int) -> float | None:
         return None
     if len(data) > 32 or base64.b64encode(data).decode() != text:
         return None
-    number: float = int.from_bytes(data, "big", signed=True) / 10**places
-    return number
+    return int.from_bytes(data, "big", signed=True) / 10**places
 
 
 def _raw(record: Any, path: Any) -> Any:

@@ -206,8 +206,7 @@ def learn_batches(records: GatheredRecords, learner: Any) -> None:
 def _batch_sum(state: dict[str, object], learner: Any, X: np.ndarray, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """An `Ask` for the part of a batch, after a state of the estimator before it, which was released."""
     learner.load_state_dict(state)
-    part: np.ndarray = learner.part(X, y)
-    return part
+    return learner.part(X, y)
 
 
 def user_sum(
@@ -224,8 +223,7 @@ def user_sum(
     try:
         if scaled is not None:
             users.rescale(*scaled)
-        total: np.ndarray = getattr(users, name)(*arguments)
-        return total
+        return getattr(users, name)(*arguments)
     finally:
         users.wipe()
 

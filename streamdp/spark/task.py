@@ -145,8 +145,7 @@ class ShardTask(SparkTask):
 
     def state(self, lane: SparkShard) -> dict[str, Any]:
         """Return what a shard has learned."""
-        state: dict[str, Any] = lane.estimator.state_dict()
-        return state
+        return lane.estimator.state_dict()
 
     def rows(self, lane: SparkShard) -> Iterator[pa.RecordBatch]:
         """Yield what goes to the driver of a shard whose records are learned."""
@@ -169,8 +168,7 @@ class SumTask(ShardTask):
 
     def state(self, lane: SparkShard) -> dict[str, Any]:
         """As `ShardTask.state`: the sums, without noise."""
-        found: dict[str, Any] = lane.estimator.take_sums()
-        return found
+        return lane.estimator.take_sums()
 
 
 @lru_cache(maxsize=4)

@@ -114,8 +114,7 @@ def _shares(rows: np.ndarray, cap: Budget) -> np.ndarray:
     own = rows[:, CAP] > 0
     limit = np.where(own, rows[:, CAP], most)
     if isinstance(cap, GaussianDP):
-        shares: np.ndarray = np.sqrt((rows[:, MU_SQUARED] + rows[:, PURE_MU_SQUARED]) / limit)
-        return shares
+        return np.sqrt((rows[:, MU_SQUARED] + rows[:, PURE_MU_SQUARED]) / limit)
     shares = rows[:, EPSILON] / limit
     if isinstance(cap, ApproxDP):
         shares = np.maximum(shares, rows[:, DELTA] / np.where(own, rows[:, CAP_DELTA], most_delta))

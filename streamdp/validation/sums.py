@@ -75,8 +75,7 @@ class Rows:
     def later_half(self) -> np.ndarray:
         """Return the sums of the newest stretches that have at least half of the answers, with the open one."""
         newest = np.cumsum(self.numbers[self._rows :: -1], axis=0)  # the open one, with it the last one, and so on
-        found: np.ndarray = newest[int(np.argmax(2 * newest[:, ANSWERS] >= newest[-1, ANSWERS]))]
-        return found
+        return newest[int(np.argmax(2 * newest[:, ANSWERS] >= newest[-1, ANSWERS]))]
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,7 @@ class Numbers:
 
     def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
         """What is `known`, as a new array, after `counts` of the groups of n records, each with this `variance`."""
-        found: np.ndarray = known + np.concatenate([[0.0, 0.0, variance], counts])
-        return found
+        return known + np.concatenate([[0.0, 0.0, variance], counts])
 
 
 class Squares(Numbers):
@@ -160,8 +159,7 @@ class Classes:
         """See `Numbers.counted`."""
         p = np.clip(counts / n, 0.0, 1.0)
         spread = 4 * n * np.maximum(p * (1 - p), 1 / n) + 4 * variance
-        found: np.ndarray = known + np.concatenate([np.full(len(p), n), 2 * counts - n, spread])
-        return found
+        return known + np.concatenate([np.full(len(p), n), 2 * counts - n, spread])
 
 
 class Probabilities(Classes):

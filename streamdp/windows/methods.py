@@ -28,8 +28,7 @@ def method_for(choice: str | Method) -> Method:
         if choice not in METHODS:
             raise ConfigError(f"method: expected auto, {', '.join(METHODS)}, or a method object, got {choice!r}")
         module, name = METHODS[choice].split(":")
-        method: Method = getattr(import_module(module), name)()
-        return method
+        return getattr(import_module(module), name)()
     methods = all(callable(getattr(choice, name, None)) for name in _MEMBERS)
     if isinstance(choice, type) or not methods or not isinstance(getattr(choice, "name", None), str):
         raise ConfigError(

@@ -83,8 +83,7 @@ class ElasticNet(Regulariser):
         return self.l2 * self._without_free(theta)
 
     def prox(self, theta: np.ndarray, size: float) -> np.ndarray:
-        out: np.ndarray = theta - np.clip(self._without_free(theta), -size * self.l1, size * self.l1)
-        return out
+        return theta - np.clip(self._without_free(theta), -size * self.l1, size * self.l1)
 
     def _without_free(self, theta: np.ndarray) -> np.ndarray:
         """A copy of theta (..., d), 0 in its free entries."""

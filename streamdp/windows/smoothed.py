@@ -76,8 +76,7 @@ class ConvolutionSmoothing(Method):
         build = self._search(task)
         if build is None:
             raise too_few(self.name, task, self.least_users(task))
-        plan: SmoothedPlan = build(noise=partial(noise_multiplier, task.budget))
-        return plan
+        return build(noise=partial(noise_multiplier, task.budget))
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`. Raises `ConfigError` if `plan` accepts no n."""

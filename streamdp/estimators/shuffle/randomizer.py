@@ -95,8 +95,7 @@ class ShuffleRandomizer:
     @property
     def names(self) -> tuple[Any, ...]:
         """The names of the encoded columns."""
-        found: tuple[object, ...] = self._features.names  # type: ignore[attr-defined]
-        return found
+        return self._features.names  # type: ignore[attr-defined]
 
     def _check_targets(self, y: np.ndarray) -> None:
         theta = self._theta_of(self.point)
@@ -107,8 +106,7 @@ class ShuffleRandomizer:
 
         `x`: features by name, and `y`: the target, a number or a label, both as for `learn_one`.
         """
-        bits: np.ndarray = self.messages_of(*self.record(x, y))[0]
-        return bits
+        return self.messages_of(*self.record(x, y))[0]
 
     def messages_of(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the packed bits (n, d, w) of n people, each with one record of X (n, p) and encoded targets y (n,).
