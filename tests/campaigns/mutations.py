@@ -193,8 +193,8 @@ MUTATIONS = [
     Mutation(
         "a batch is closed without noise",
         GRID_SUM,
-        "        self.add_noise(rng)\n        total: np.ndarray",
-        "        total: np.ndarray",
+        "        self.add_noise(rng)\n        return self.total",
+        "        return self.total",
         PAN_TESTS,
     ),
     Mutation(
