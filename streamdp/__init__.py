@@ -46,63 +46,24 @@ __version__ = "0.1.0rc1"
 
 # Imported on first use: the command starts quickly, and learning needs neither SQL nor progress bars.
 _HOMES = {
-    "streamdp.estimators": (
-        "LDPASGDClassifier",
-        "LDPASGDRegressor",
-        "LDPSGDClassifier",
-        "LDPSGDRegressor",
-        "PanPrivateClassifier",
-        "PanPrivateRegressor",
-        "ShuffleClassifier",
-        "ShuffleRegressor",
-        "UserLevelLDPClassifier",
-        "UserLevelLDPRegressor",
-        "WindowedClassifier",
-        "WindowedRegressor",
-    ),
-    "streamdp.estimators.door": (
-        "Classifier",
-        "Regressor",
-    ),
-    "streamdp.estimators.loading": ("load",),
-    "streamdp.estimators.accounts": (
-        "Account",
-        "account",
-    ),
-    "streamdp.ledger.ledger": ("Ledger",),
-    "streamdp.optim.domains": (
-        "Box",
-        "L2Ball",
-        "RealSpace",
-    ),
-    "streamdp.optim.losses": (
-        "Hinge",
-        "Huber",
-        "Logistic",
-        "Quantile",
-        "Softmax",
-        "Squared",
-    ),
-    "streamdp.privacy.guarantees": (
-        "ApproxDP",
-        "GaussianDP",
-        "Guarantee",
-        "PureDP",
-        "parse_budget",
-    ),
-    "streamdp.privacy.mechanisms": (
-        "Gaussian",
-        "Laplace",
-        "PrivUnit",
-    ),
-    "streamdp.runtime.runner": ("Runner",),
-    "streamdp.runtime.worker": ("Worker",),
-    "streamdp.serving.publish": ("committed",),
-    "streamdp.serving.snapshots": ("load_snapshot",),
-    "streamdp.store.store": ("Store",),
+    "streamdp.estimators.accounts": "Account account",
+    "streamdp.estimators.door": "Classifier Regressor",
+    "streamdp.estimators.loading": "load",
+    "streamdp.ledger.ledger": "Ledger",
+    "streamdp.optim.domains": "Box L2Ball RealSpace",
+    "streamdp.optim.losses": "Hinge Huber Logistic Quantile Softmax Squared",
+    "streamdp.privacy.guarantees": "ApproxDP GaussianDP Guarantee PureDP parse_budget",
+    "streamdp.privacy.mechanisms": "Gaussian Laplace PrivUnit",
+    "streamdp.runtime.runner": "Runner",
+    "streamdp.runtime.worker": "Worker",
+    "streamdp.serving.publish": "committed",
+    "streamdp.serving.snapshots": "load_snapshot",
+    "streamdp.store.store": "Store",
 }
+_FAMILIES = ("LDPASGD", "LDPSGD", "PanPrivate", "Shuffle", "UserLevelLDP", "Windowed")
 _MODULES = ("client", "datasets", "preprocessing", "records", "sklearn", "spark", "stats")
-_LATE = {name: home for home, names in _HOMES.items() for name in names}
+_LATE = {name: home for home, names in _HOMES.items() for name in names.split()}
+_LATE |= {family + kind: "streamdp.estimators" for family in _FAMILIES for kind in ("Classifier", "Regressor")}
 
 
 if not TYPE_CHECKING:  # it would make every name of `streamdp` right

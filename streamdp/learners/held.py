@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamdp.aggregation.block_loops import BlockSums
 from streamdp.errors import BudgetError
 from streamdp.learners.cells import Block, sums_of
 from streamdp.learners.keyed import Keyed, KeyedSum
@@ -19,7 +18,8 @@ from streamdp.learners.learner import WITH_DELTA
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.ranks import Ranks
 from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Pan, Sums, laplace_deviations
-from streamdp.privacy.entropy import AnyRng
+from streamdp.privacy.entropy import AnyRng, FreshRng
+from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
@@ -114,42 +114,31 @@ class HeldPure(BatchSum):
         self._rows = 0
 
 
-class PanPure(BatchSum):
+class LaplaceSum(GridSum):
+    """As `GridSum`, of `blocks` with their shares, with Laplace noise of this `scale` and a pure `epsilon`."""
+
+    def __init__(self, epsilon: float, blocks: Sequence[tuple[Block, float]]) -> None:
+        self.cells, self.scale = _laplace(epsilon, blocks)
+        self.total = np.zeros(sum(block.size for block, _ in blocks), dtype=np.int64)
+
+    @property
+    def variance(self) -> float:
+        return 2 * super().variance
+
+    def noise(self, rng: FreshRng) -> np.ndarray:
+        return grid_laplace(rng, self.scale, len(self.total))
+
+
+class PanPure(Pan):
     """As `Pan`, with Laplace noise and a pure epsilon: no ordered cells."""
 
     pure = True
-    trust = Pan.trust
-    caveats: Sequence[str] = Pan.caveats
-    sums: BlockSums
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
         self.parts = [(block, share / block.distance_l1) for block, share in blocks]
-        self._cells, self._scale = _laplace(_epsilon_of(budget), blocks)
-        self.variance = 2 * 2 * (self._scale / self._cells) ** 2
-        self.sums = sums_of(self.parts, self._cells)
-        self._sum = np.zeros(self.sums.size, dtype=np.int64)
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_sum": np.zeros_like(self._sum)}
-
-    @property
-    def total(self) -> np.ndarray:
-        return self._sum
-
-    def open(self, rng: Any, batch: int) -> None:
-        noise = grid_laplace(rng, self._scale, len(self._sum))
-        self._sum += noise
-        noise[:] = 0
-
-    def add(self, X: np.ndarray, rng: AnyRng) -> None:
-        self.sums.add(X, self._sum)
-
-    def close(self, rng: AnyRng, rows: int) -> np.ndarray:
-        self.open(rng, rows)
-        return self._sum / self._cells
-
-    def wipe(self) -> None:
-        self._sum[:] = 0
+        self.sum = LaplaceSum(_epsilon_of(budget), blocks)
+        self.variance = 2 * self.sum.variance
+        self.sums = sums_of(self.parts, self.sum.cells)
 
 
 def _epsilon_of(budget: Budget) -> float:

@@ -106,6 +106,7 @@ def _normed(blocks: Sequence[tuple[Block, float]]) -> tuple[Sequence[tuple[Block
 class Pan(BatchSum):
     """A sum of blocks between the noise that opens it and the noise that closes it: either alone protects a record."""
 
+    sum: GridSum
     sums: BlockSums
     trust = ONE_BREAK_IN
     caveats: Sequence[str] = ("two break-ins within one batch are not covered", _AGAIN)

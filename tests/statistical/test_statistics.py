@@ -247,7 +247,7 @@ def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.nd
     """The log ratio of the likelihoods of what a window releases, or a break-in sees, for either of two neighbours."""
     rng = SeededEntropy(8)
     held = kind(budget, blocks)
-    if kind is not Held:
+    if kind is HeldPure:
         held._scale *= noise
     else:
         held.sum.scale *= noise
@@ -263,7 +263,7 @@ def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.nd
             held.wipe()
             held.open(rng, 3)
             held.add(np.vstack([REST, record]), rng)
-            released = held.total / held._cells if kind is PanPure else held.close(rng, 3)
+            released = held.total / held.sum.cells if kind is PanPure else held.close(rng, 3)
             away = [np.abs(released - mean) for mean in means]
             runs[i] = np.sum(away[1] - away[0] if kind is not Held else away[1] ** 2 - away[0] ** 2)
         found.append(runs)
@@ -401,7 +401,7 @@ def test_batches_of_a_process_have_laplace_noise_at_both_ends() -> None:
     for _ in range(2000):
         pan.wipe()
         pan.open(rng, 1)
-        first = pan.total / pan._cells
+        first = pan.total / pan.sum.cells
         found.append([first, pan.close(rng, 0) - first])
     ends = np.array(found) * 2.0  # the factor of a count is 1 / 2
     assert pan.variance * 4 == pytest.approx(16.0, rel=1e-4)

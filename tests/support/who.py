@@ -33,7 +33,7 @@ from streamdp.data.subjects import Dated, subject_bytes
 from streamdp.errors import StreamDPError
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.learners.drawn import Drawn
-from streamdp.learners.held import HeldPure, PanPure
+from streamdp.learners.held import HeldPure, LaplaceSum
 from streamdp.learners.local_counts import CellReports
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.local_roots import Roots
@@ -113,13 +113,22 @@ class Transcript:
 
         return measure
 
+    def laplace(self, scale: float) -> Callable[[np.ndarray], None]:
+        """Measure a sum with Laplace noise of this scale."""
+
+        def measure(difference: np.ndarray) -> None:
+            self.spent.epsilon += float(np.abs(difference).sum()) / scale
+
+        return measure
+
     # -- the places where something is released ----------------------------------------------------------------------
 
     def grid(self, real: Any) -> Any:
         def close(mine: GridSum, rng: Any) -> np.ndarray:
             self.begin()
-            exact, scale = mine.total.astype(float), mine.scale * mine.louder
-            found: np.ndarray = self.release(("grid", exact.size), exact, real(mine, rng), self.normal(scale))
+            pure, exact = isinstance(mine, LaplaceSum), mine.total.astype(float)
+            measure = self.laplace(mine.scale) if pure else self.normal(mine.scale * mine.louder)
+            found: np.ndarray = self.release(("grid", exact.size), exact, real(mine, rng), measure)
             return found.copy()
 
         return close
@@ -151,19 +160,6 @@ class Transcript:
                     self.spent.epsilon += epsilon * int(np.count_nonzero(row))
 
             found: np.ndarray = self.release(("held", exact.size), exact, real(mine, rng, rows), measure)
-            return found.copy()
-
-        return close
-
-    def pure(self, real: Any) -> Any:
-        def close(mine: PanPure, rng: Any, rows: int) -> np.ndarray:
-            self.begin()
-            exact = mine.total.astype(float)
-
-            def measure(difference: np.ndarray) -> None:
-                self.spent.epsilon += float(np.abs(difference).sum()) / mine._scale
-
-            found: np.ndarray = self.release(("pure", exact.size), exact, real(mine, rng, rows), measure)
             return found.copy()
 
         return close
@@ -302,7 +298,6 @@ class Transcript:
                 (GridSum, "close", self.grid),
                 (PanBatches, "_next_probe", self.probe),
                 (HeldPure, "close", self.held),
-                (PanPure, "close", self.pure),
                 (Gaussian, "randomize", self.gaussian),
                 *((kind, *each) for kind, names in MIXED.items() for each in zip(names, mixing, strict=True)),
                 (LocalReports, "learn", self.reports),
