@@ -6,12 +6,10 @@ moto's, which is not among the packages of the tests because it needs an older p
 
 import os
 import re
-import threading
 import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -23,13 +21,14 @@ import yaml
 from streamdp.config.job import make_config
 from streamdp.store.store import Store
 from tests.support.commands import Quick, environment
+from tests.support.serving import Answering, serving
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
 FILES, ROWS = 4, 5_000
 
 
-class Objects(BaseHTTPRequestHandler):
+class Objects(Answering):
     """Keeps objects: PUT, GET of a range, and lists of a prefix. The rows of the file `held` wait."""
 
     protocol_version = "HTTP/1.1"
@@ -37,7 +36,7 @@ class Objects(BaseHTTPRequestHandler):
     held = "none"
 
     def do_PUT(self) -> None:
-        self.kept[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+        self.kept[self.path] = self.body()
         self.answer(200, b"")
 
     def do_GET(self) -> None:
@@ -58,20 +57,11 @@ class Objects(BaseHTTPRequestHandler):
             time.sleep(0.01)
         begin = int(first) if first else max(0, len(data) - int(last))
         end = min(int(last), len(data) - 1) if first and last else len(data) - 1
-        self.answer(206, data[begin : end + 1], f"bytes {begin}-{end}/{len(data)}")
+        self.answer(206, data[begin : end + 1], {"Content-Range": f"bytes {begin}-{end}/{len(data)}"})
 
-    def answer(self, code: int, body: bytes, part: str | None = None) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", '"e"')
-        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-        if part is not None:
-            self.send_header("Content-Range", part)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        kept = {"ETag": '"e"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        super().answer(status, body, kept | (headers or {}))
 
 
 @pytest.fixture
@@ -80,13 +70,8 @@ def objects() -> Iterator[str]:
     if given := os.environ.get("STREAMDP_S3"):
         yield given
         return
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Objects)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Objects) as url:
+        yield url
 
 
 def put(address: str, data: bytes = b"") -> None:

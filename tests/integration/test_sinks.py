@@ -3,12 +3,11 @@
 import json
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -30,6 +29,7 @@ from tests.support.commands import Command, Quick, environment
 from tests.support.kafka_job import JOB as FLIGHTS
 from tests.support.kafka_job import TOTAL, counts
 from tests.support.kafka_job import rows as flights
+from tests.support.serving import Answering, serving
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
@@ -46,36 +46,30 @@ JOB: dict[str, Any] = {
 class Web:
     """A web server that answers each POST with the next of `answers`, then with 200."""
 
+    url: str
+
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []  # key, document; of those answered with 200
         self.answers: list[int] = []
         web = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.body())
                 code = web.answers.pop(0) if web.answers else 200
                 if code == 200:
                     web.requests.append((self.headers["Idempotency-Key"], body))
-                self.send_response(code)
-                self.end_headers()
+                self.answer(code, b"")
 
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/commits"
+        self.handler = Handler
 
 
 @pytest.fixture
 def web() -> Iterator[Web]:
     found = Web()
-    thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield found
-    found.server.shutdown()
-    thread.join()
-    found.server.server_close()
+    with serving(found.handler) as url:
+        found.url = url + "/commits"
+        yield found
 
 
 def write(folder: Path, publish: Any, rows: int = 100) -> None:
@@ -136,7 +130,7 @@ def test_sinks_that_are_down_stop_and_lose_nothing(tmp_path: Path, web: Web, qui
     shown = json.loads(quick.output("status", "job.db", "--json"))["sinks"]
     assert [(one["name"], one["commit"], one["reason"]) for one in shown] == [
         ("the table t", 0, "no connection to the database"),
-        (f"the webhook of 127.0.0.1:{web.server.server_port}", 0, "it answered 503"),
+        (f"the webhook of {urlsplit(web.url).netloc}", 0, "it answered 503"),
     ]
     assert all(one["failing_since"] > 0 for one in shown)
     assert "the table t has no commit yet; it fails since 20" in quick.output("status", "job.db")

@@ -1,10 +1,9 @@
 """The site that `make docs` builds, in a real Chromium: nothing is cut, and nothing comes from elsewhere."""
 
 import re
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sphinx.cmd.build import build_main
 
 from tests.support.browser import chromium
 from tests.support.paths import ROOT
+from tests.support.serving import serving
 
 pytestmark = pytest.mark.campaign
 CUT = """[...document.querySelectorAll("div.highlight pre, .table-wrapper")]
@@ -31,12 +31,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
     """The site and its address on loopback."""
     folder = tmp_path_factory.mktemp("site")
     assert build_main(["-W", "--keep-going", "-q", "-b", "html", str(ROOT / "docs"), str(folder)]) == 0
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield folder, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(partial(Quiet, directory=folder)) as url:
+        yield folder, url
 
 
 @pytest.fixture(scope="module")

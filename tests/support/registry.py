@@ -2,11 +2,11 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.serving import Answering, serving
 
 BASE = "/apis/ccompat/v7"
 USER, PASSWORD = "reader", "p:ä"
@@ -25,8 +25,9 @@ class Registry:
         The addresses that were asked for.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    url: str
+
+    def __init__(self) -> None:
         self.documents: dict[str, Any] = {}
         self.failures = 0
         self.asked: list[str] = []
@@ -53,24 +54,14 @@ class Registry:
 def registry(port: int = 0) -> Iterator[Registry]:
     """A registry that answers until the end of the block."""
 
-    class Handler(BaseHTTPRequestHandler):
+    found = Registry()
+
+    class Handler(Answering):
         def do_GET(self) -> None:
             status, document = found.answer(self.path, self.headers.get("Authorization"))
             body = document if isinstance(document, bytes) else json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(status, body)
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    found = Registry(f"http://127.0.0.1:{server.server_port}{BASE}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(Handler, port) as url:
+        found.url = url + BASE
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

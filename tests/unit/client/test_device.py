@@ -1,10 +1,8 @@
 """A device: one report for each record, whatever fails; and values that do not leave it."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from streamdp.client import Device, Outcome
 from streamdp.errors import ConfigError, SchemaError, ServiceError, SourceError, StoreBusyError
 from streamdp.protocol.report_desk import ReportDesk
 from tests.support.local_reports import PERSON, definition, desk_of
+from tests.support.serving import Answering, serving
 from tests.support.threads import in_threads
 
 STALE = [{"index": 0, "reason": "stale"}]
@@ -37,49 +36,32 @@ class Service:
     def running(self) -> Iterator[str]:
         service = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self, status: int, text: bytes, etag: str = "") -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                self.send_header("ETag", etag)
-                self.end_headers()
-                self.wfile.write(text)
-
+        class Handler(Answering):
             def do_GET(self) -> None:
                 issued = service.desk.document()
                 same = self.headers.get("If-None-Match") == issued.etag
                 service.fetched.append(304 if same else 200)
-                self.answer(service.fetched[-1], b"" if same else issued.text, issued.etag)
+                self.answer(service.fetched[-1], b"" if same else issued.text, {"ETag": issued.etag})
 
             def do_POST(self) -> None:
-                service.bytes.append(self.rfile.read(int(self.headers["Content-Length"])))
+                service.bytes.append(self.body())
                 step = service.script.pop(0) if service.script else LEARNED
                 if isinstance(step, int):
                     self.answer(step, b"{}")
                 elif step is not None:
                     self.answer(200, json.dumps(step).encode())
 
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+        with serving(Handler) as url:
+            yield url
 
 
-def serving(script: list[Any] | None = None) -> Service:
+def scripted(script: list[Any] | None = None) -> Service:
     return Service(desk_of("privunit")[0], script or [])
 
 
 def test_retries_send_the_same_bytes_over_crashes_and_a_record_answers_once(tmp_path: Path) -> None:
     """Each failure is a crash of the device, too: the next one has the notes only, and another record in its place."""
-    service, notes = serving([None, 503, 429, 500]), str(tmp_path / "notes.json")
+    service, notes = scripted([None, 503, 429, 500]), str(tmp_path / "notes.json")
     with service.running() as url:
         for x in (PERSON, OTHER, OTHER, OTHER):
             with Device(url, "privunit", notes=notes) as device, pytest.raises(ServiceError):
@@ -93,7 +75,7 @@ def test_retries_send_the_same_bytes_over_crashes_and_a_record_answers_once(tmp_
 
 
 def test_the_note_is_written_before_the_report_is_sent(tmp_path: Path) -> None:
-    service, notes = serving(), tmp_path / "notes.json"
+    service, notes = scripted(), tmp_path / "notes.json"
     seen = []
     service.script = []
     with service.running() as url, Device(url, "privunit", notes=str(notes)) as device:
@@ -105,7 +87,7 @@ def test_the_note_is_written_before_the_report_is_sent(tmp_path: Path) -> None:
 
 
 def test_without_a_note_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = serving()
+    service = scripted()
     with service.running() as url, Device(url, "privunit", notes=str(tmp_path / "notes.json")) as device:
 
         def full(*_: Any) -> None:
@@ -119,7 +101,7 @@ def test_without_a_note_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_threads_draw_one_report_for_a_record() -> None:
-    service = serving([503, 503])
+    service = scripted([503, 503])
     with service.running() as url, Device(url, "privunit") as device:
 
         def send() -> None:
@@ -135,7 +117,7 @@ def test_threads_draw_one_report_for_a_record() -> None:
 
 
 def test_records_without_a_name_are_other_records_and_the_document_is_fetched_once() -> None:
-    service = serving()
+    service = scripted()
     with service.running() as url, Device(url, "privunit") as device:
         for _ in range(3):
             device.report(PERSON, "True")
@@ -145,7 +127,7 @@ def test_records_without_a_name_are_other_records_and_the_document_is_fetched_on
 
 
 def test_two_devices_may_name_their_records_alike() -> None:
-    service = serving()
+    service = scripted()
     with service.running() as url:
         for _ in range(2):
             with Device(url, "privunit") as device:
@@ -155,7 +137,7 @@ def test_two_devices_may_name_their_records_alike() -> None:
 
 
 def test_what_leaves_the_device_holds_no_value() -> None:
-    service = serving()
+    service = scripted()
     marked = PERSON | {"delay": 13.572468}
     with service.running() as url, Device(url, "privunit") as device:
         device.report(marked, "True")
@@ -175,7 +157,7 @@ def test_what_leaves_the_device_holds_no_value() -> None:
     ],
 )
 def test_refused_and_dead_reports_are_told_and_final(answer: dict[str, Any], outcome: Outcome) -> None:
-    service = serving([answer])
+    service = scripted([answer])
     with service.running() as url, Device(url, "privunit") as device:
         assert device.report(PERSON, "True", id="me") == outcome
         assert device.report(PERSON, "True", id="me") == outcome
@@ -190,7 +172,7 @@ def another(**model: Any) -> ReportDesk:
 
 
 def test_a_device_keeps_its_first_agreement_over_restarts(tmp_path: Path) -> None:
-    service, notes = serving(), str(tmp_path / "notes.json")
+    service, notes = scripted(), str(tmp_path / "notes.json")
     with service.running() as url:
         with Device(url, "privunit", notes=notes) as device:
             device.report(PERSON, "True", id="one")
@@ -208,7 +190,7 @@ def test_a_device_keeps_its_first_agreement_over_restarts(tmp_path: Path) -> Non
 
 def test_another_name_of_the_notes_is_the_same_file(tmp_path: Path) -> None:
     """Before, a symbolic link had a lock of its own, and became a file of its own when it was written by."""
-    service, notes, link = serving(), tmp_path / "notes.json", tmp_path / "link.json"
+    service, notes, link = scripted(), tmp_path / "notes.json", tmp_path / "link.json"
     link.symlink_to(notes)
     with service.running() as url:
         with Device(url, "privunit", notes=str(link)) as device:
@@ -222,7 +204,7 @@ def test_another_name_of_the_notes_is_the_same_file(tmp_path: Path) -> None:
 
 def test_another_spelling_of_the_address_is_the_same_job(tmp_path: Path) -> None:
     """Before, each spelling had notes of its own: four answers for one record, and a new agreement of eps=100000."""
-    service, notes = serving(), str(tmp_path / "notes.json")
+    service, notes = scripted(), str(tmp_path / "notes.json")
     with service.running() as url:
         spellings = [url, f"{url}/", url.replace("http:", "HTTP:"), url.replace("127.0.0.1", "localhost"), f"{url}/."]
         outcomes = []
@@ -243,7 +225,7 @@ def test_another_spelling_of_the_address_is_the_same_job(tmp_path: Path) -> None
 
 
 def test_a_record_that_does_not_fit_spends_nothing(tmp_path: Path) -> None:
-    service, notes = serving(), str(tmp_path / "notes.json")
+    service, notes = scripted(), str(tmp_path / "notes.json")
     with service.running() as url, Device(url, "privunit", notes=notes) as device:
         with pytest.raises(SchemaError):
             device.report(PERSON | {"origin": "XXX"}, "True", id="me")
@@ -253,7 +235,7 @@ def test_a_record_that_does_not_fit_spends_nothing(tmp_path: Path) -> None:
 
 def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdp.client.device.MOST_BYTES", 100)
-    with serving().running() as url, Device(url, "privunit") as device, pytest.raises(ServiceError, match="100 bytes"):
+    with scripted().running() as url, Device(url, "privunit") as device, pytest.raises(ServiceError, match="100 bytes"):
         device.report(PERSON, "True")
 
 

@@ -1,11 +1,9 @@
 """One act has one coding: what learns, predicts or makes reports takes and gives raw numbers and declared labels."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from streamdp.errors import SchemaError
 from streamdp.estimators.features import SchemaWarning
 from streamdp.protocol import local_half
 from streamdp.protocol.report_desk import ReportDesk
+from tests.support.serving import Answering, serving
 from tests.support.sizes import some
 from tests.support.states import words_of
 
@@ -53,34 +52,18 @@ def served(labels: list[Any], kind: type[Any], model: Any) -> Iterator[str]:
     desk = ReportDesk("job", definition)
     desk.show(0, model)
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self, text: bytes) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
+    class Handler(Answering):
         def do_GET(self) -> None:
-            self.answer(desk.document().text)
+            self.answer(200, desk.document().text)
 
         def do_POST(self) -> None:
-            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            sent = json.loads(self.body())
             model.absorb(desk.receive(sent["reports"][0]).report)
             desk.show((desk.version or 0) + 1, model)
-            self.answer(b'{"version": 1, "learned": 1, "refused": 0, "dead": []}')
+            self.answer(200, b'{"version": 1, "learned": 1, "refused": 0, "dead": []}')
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url
 
 
 @pytest.mark.parametrize("kind", KINDS)

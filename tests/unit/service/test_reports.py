@@ -138,32 +138,6 @@ def test_jobs_that_take_no_reports_say_so(tmp_path: Path) -> None:
         assert http.get("/v1/models/nobody/randomizer").status_code == 404
 
 
-@pytest.mark.slow
-def test_a_device_in_javascript_reports_to_the_real_service(tmp_path: Path) -> None:
-    config = job(tmp_path)
-    script = """
-        import { webcrypto } from "node:crypto";
-        globalThis.crypto ??= webcrypto;
-        const { Device } = await import("./clients/js/streamdp.js");
-        const device = new Device(process.argv[1], "late");
-        const outcomes = [];
-        for (let i = 0; i < 40; i++) {
-          const x = { dep_delay: 20, origin: "JFK" };
-          const note = await device.report(x, i % 2 ? "True" : "False", { subject: `p${i}` });
-          outcomes.push(note.outcome + (note.reason ?? ""));
-        }
-        console.log(JSON.stringify([outcomes, device.agreement]));
-    """
-    with client(config) as http, Device(url(http), "late") as device:
-        ran = node("--input-type=module", "-e", script, url(http))
-        assert ran.returncode == 0, ran.stderr.decode()
-        outcomes, agreement = json.loads(ran.stdout)
-        device.report(PERSON, "True", subject="python")
-        assert agreement == device.agreement
-    assert outcomes == ["learned"] * 40
-    assert committed(config) == (41, 0, 0)
-
-
 SURVEY: dict[str, Any] = {
     "schema": {"features": {"hours": [0, 60], "sector": ["public", "private"]}, "subject": "who"},
     "statistics": {
@@ -194,27 +168,35 @@ def test_devices_report_about_statistics_up_to_the_cap(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_device_in_javascript_reports_about_statistics_to_the_real_service(tmp_path: Path) -> None:
-    config = job(tmp_path, **SURVEY)
+@pytest.mark.parametrize(
+    ("changes", "x", "targets"),
+    [({}, {"dep_delay": 20, "origin": "JFK"}, ["False", "True"]), (SURVEY, WORKER, [None])],
+    ids=["model", "statistics"],
+)
+def test_a_device_in_javascript_reports_to_the_real_service(
+    changes: dict[str, Any], x: dict[str, Any], targets: list[str | None], tmp_path: Path
+) -> None:
+    config = job(tmp_path, **changes)
     script = """
         import { webcrypto } from "node:crypto";
         globalThis.crypto ??= webcrypto;
         const { Device } = await import("./clients/js/streamdp.js");
+        const [x, targets] = JSON.parse(process.argv[2]);
         const device = new Device(process.argv[1], "late"), outcomes = [];
-        for (let i = 0; i < 60; i++) {
-          const note = await device.report({ hours: 38, sector: "private" }, null, { subject: `p${i}` });
+        for (let i = 0; i < 40; i++) {
+          const note = await device.report(x, targets[i % targets.length], { subject: `p${i}` });
           outcomes.push(note.outcome + (note.reason ?? ""));
         }
         console.log(JSON.stringify([outcomes, device.agreement]));
     """
     with client(config) as http, Device(url(http), "late") as device:
-        ran = node("--input-type=module", "-e", script, url(http))
+        ran = node("--input-type=module", "-e", script, url(http), json.dumps([x, targets]))
         assert ran.returncode == 0, ran.stderr.decode()
         outcomes, agreement = json.loads(ran.stdout)
-        device.report(WORKER, subject="python")
+        device.report(x, targets[-1], subject="python")
         assert agreement == device.agreement
-    assert outcomes == ["learned"] * 60
-    assert committed(config) == (61, 0, 0)
+    assert outcomes == ["learned"] * 40
+    assert committed(config) == (41, 0, 0)
 
 
 def test_what_quantiles_ask_outlives_the_service_and_a_report_counts_once(tmp_path: Path) -> None:
