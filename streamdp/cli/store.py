@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,10 +25,11 @@ from streamdp.cli.common import (
     warn,
     writing,
 )
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 
 if TYPE_CHECKING:
     from streamdp.data.records import Position
+    from streamdp.serving.snapshots import Model
     from streamdp.store.reading import Sink
 
 _MOST_DECIMALS = 12
@@ -42,8 +44,6 @@ def status(
     as_json: AsJSON = False,
 ) -> None:
     """What a job has learned so far."""
-    from dataclasses import asdict
-
     from streamdp.privacy.statement import brief
     from streamdp.serving.doubts import doubts, opening
     from streamdp.serving.publish import present
@@ -122,9 +122,8 @@ def statement(
 ) -> None:
     """The privacy statement of the committed model: in short."""
     from streamdp.privacy.statement import brief
-    from streamdp.serving.publish import committed
 
-    said = committed(*store_of(store, job)).statement()
+    said = _committed(store, job).statement()
     typer.echo(said if full else brief(said))
 
 
@@ -136,12 +135,10 @@ def weights(
     as_json: AsJSON = False,
 ) -> None:
     """The weights of the model, and their intervals, if it has them."""
-    from dataclasses import asdict
-
-    from streamdp.serving.publish import committed, needs
+    from streamdp.serving.publish import needs
     from streamdp.serving.publish import weights as list_weights
 
-    model = committed(*store_of(store, job))
+    model = _committed(store, job)
     found = list_weights(model.estimator, level)
     model.estimator.need_learned("weights")
     baselines = {name: shown(baseline) for name, baseline in model.definition.schema_.baselines().items()}
@@ -179,12 +176,10 @@ def stats(
     consistent: Annotated[bool, typer.Option(help="Counts that agree with each other, without intervals.")] = False,
 ) -> None:
     """The committed statistics, with confidence intervals."""
-    from streamdp.errors import NotAvailableError
     from streamdp.reading.doubts import of_statistics
     from streamdp.reading.estimates import name_of
-    from streamdp.serving.publish import committed
 
-    model = committed(*store_of(store, job))
+    model = _committed(store, job)
     if (statistics := model.estimator.estimated) is None:
         raise NotAvailableError("this job has a model and no statistics: `streamdp weights STORE` shows it")
     rows = statistics.tables().rows() if consistent else statistics.rows(level)
@@ -216,10 +211,7 @@ def synthesize(
     They have the columns that the job's counts, shares and histograms are about, and
     depend on each other as these say. This spends nothing.
     """
-    from streamdp.errors import NotAvailableError
-    from streamdp.serving.publish import committed
-
-    if (statistics := committed(*store_of(store, job)).estimator.estimated) is None:
+    if (statistics := _committed(store, job).estimator.estimated) is None:
         raise NotAvailableError("this job has a model and no statistics: declare `statistics` with counts")
     statistics.tables().draw(records, seed).write_csv(sys.stdout.buffer)
 
@@ -238,14 +230,12 @@ def predict(
     same format. The file is read as the job's own files are, if it is of their type.
     """
     from streamdp.cli.settings import file_like
-    from streamdp.errors import SchemaError
     from streamdp.runtime.bad_records import by_reason, fixes
     from streamdp.serving.predict_file import predict_file
-    from streamdp.serving.publish import committed
 
     if data == "-":
         need_stdin()
-    model = committed(*store_of(store, job))
+    model = _committed(store, job)
     source = file_like(data, model.definition.written, assignments or ())
     found = predict_file(model, source, sys.stdout.buffer, column)
     if bad := found.unfit.total():
@@ -274,11 +264,10 @@ def export(
     import streamdp
     from streamdp.database.durable import write_durably
     from streamdp.serving.export import exported_model, written
-    from streamdp.serving.publish import committed
 
     if not table.strip():
         raise ConfigError("--table: expected the name of a table")
-    model = streamdp.load(what) if _is_saved(what) else committed(*store_of(what, job))
+    model = streamdp.load(what) if _is_saved(what) else _committed(what, job)
     found = written(exported_model(model), to, table)
     if isinstance(found, dict):
         _write_folder(output, found)
@@ -311,6 +300,13 @@ def _is_saved(what: str) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(1) == b"{"
+
+
+def _committed(what: str, job: str | None) -> Model:
+    """The committed model of a job, by its file or its store."""
+    from streamdp.serving.publish import committed
+
+    return committed(*store_of(what, job))
 
 
 def _print_json(value: object) -> None:

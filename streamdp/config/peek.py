@@ -12,6 +12,7 @@ from itertools import islice
 import polars as pl
 
 from connectors.bytestream import ByteStream
+from connectors.csvrows import CSVRows
 from connectors.textform import TextForm
 from streamdp.config.draft import DraftColumn
 from streamdp.config.file import FileSourceConfig, FileType
@@ -99,8 +100,6 @@ def delimiter_of(path: str, form: TextForm | None) -> str:
 
     `form` is that of `form_of`. Raises `SourceError` if the file cannot be read, and `SchemaError` if it has no header.
     """
-    from connectors.csvrows import CSVRows
-
     file, widths, refused = FileSourceConfig(path=path).files()[0], {}, None
     for delimiter in _DELIMITERS:  # a quote that another one ends does not match
         try:
@@ -117,8 +116,6 @@ def delimiter_of(path: str, form: TextForm | None) -> str:
 
 def names_twice(path: str, delimiter: str, form: TextForm | None) -> list[str]:
     """The names that several columns of a CSV file have, which `peek` leaves out. It raises as `delimiter_of`."""
-    from connectors.csvrows import CSVRows
-
     rows = CSVRows(FileSourceConfig(path=path).files()[0], delimiter, form=form)
     rows.close()
     return [name for name, count in Counter(rows.names).items() if name and count > 1]
@@ -170,8 +167,6 @@ def _columns(frame: pl.DataFrame) -> list[DraftColumn]:
 
 
 def _table(path: str, delimiter: str, rows: int | None, form: TextForm | None) -> pl.DataFrame:
-    from connectors.csvrows import CSVRows
-
     found = CSVRows(path, delimiter, form=form)
     names = found.names
     chosen = {name: j for j, name in enumerate(names) if name and names.count(name) == 1}
