@@ -148,7 +148,7 @@ class Drawn(Learner):
     def point(self) -> tuple[np.ndarray, bool]:
         return np.array([float(part.n) for part in self.parts]), False
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         return {"budget": str(self.budget)}
 
     def learned(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Other processes may write to the same database. If one has changed rows since th
 its subjects again, adds its own charges to them, and compares the sums with the caps. It is refused
 (`LedgerConflictError`) only if a subject would be over its cap: the job then rolls back and learns again. A database
 either excludes other writers as a whole, and its version shows that one has written, or it excludes them from each row,
-and the row shows it (`Spends.excludes`).
+and the row shows it (`SpendPages.excludes`).
 
 A commit writes the changed rows to the log, if there is one and it has room, or to the table. The log has rows of one
 process, which has them all in memory. A process that finds a new version moves the log to the table before it reads.
@@ -30,10 +30,11 @@ from streamdp.ledger.charges import Charge, Charges, Owner, added, places_of
 from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_caps, read_charged, read_mark
 from streamdp.ledger.memory_rows import MemoryRows
 from streamdp.ledger.periods import Cap, parse_cap, same_kind
+from streamdp.ledger.postgres_rows import SpendRows
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP, RECORDS, ROW
-from streamdp.ledger.spends import Spends
 from streamdp.ledger.sql import transaction
+from streamdp.ledger.sqlite_pages import SpendPages
 from streamdp.ledger.subject_key import period_of
 
 KEPT_SUBJECTS = 4_000_000
@@ -43,15 +44,9 @@ LOGGED_ROWS = 500_000
 """Rows that the log may have. It may have more if they are at most twice the rows in memory."""
 
 
-def spends_in(connection: Connection) -> Spends:
+def spends_in(connection: Connection) -> SpendPages | SpendRows:
     """Return the implementation for a database."""
-    if connection.server:
-        from streamdp.ledger.postgres_rows import SpendRows
-
-        return SpendRows()
-    from streamdp.ledger.sqlite_pages import SpendPages
-
-    return SpendPages()
+    return SpendRows() if connection.server else SpendPages()
 
 
 TRIES = 5

@@ -17,7 +17,6 @@ from streamdp.database.interface import Connection
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.ledger_rows import read_version
 from streamdp.ledger.rows import CAP, RECORDS, ROW
-from streamdp.ledger.spends import Spends
 from streamdp.ledger.sql import damaged, transaction
 
 _SUMS = 8 * RECORDS
@@ -35,22 +34,25 @@ _UPDATE = (
 """A row is written if its number of records and its own cap are those that the writer knows."""
 
 
-class SpendRows(Spends):
+class SpendRows:
     """The head of this module describes the table. There is no log."""
 
     excludes = False
     log = None
 
     def version(self, connection: Connection) -> int:
+        """See `SpendPages.version`."""
         with transaction(connection):
             return read_version(connection)
 
     def count(self, connection: Connection) -> int:
+        """See `SpendPages.count`."""
         with transaction(connection):
             ((n,),) = connection.fetch("SELECT count(*) FROM spends")
         return int(n)
 
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """See `SpendPages.every`."""
         last = b""
         while found := connection.fetch(
             "SELECT subject, spend FROM spends WHERE subject > %s ORDER BY subject LIMIT 65536", (last,)
@@ -59,6 +61,7 @@ class SpendRows(Spends):
             last = found[-1][0]
 
     def read(self, connection: Connection, keys: np.ndarray, *, hold: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """See `SpendPages.read`."""
         subjects, query = _hashes(keys), "SELECT subject, spend FROM spends WHERE subject = ANY(%s)"
         if hold:
             query += " ORDER BY subject FOR NO KEY UPDATE"  # in one order, so that two writers do not wait in a circle
@@ -72,12 +75,13 @@ class SpendRows(Spends):
         return rows, there
 
     def enter(self, connection: Connection) -> int:
+        """See `SpendPages.enter`."""
         return read_version(connection)
 
     def write(
         self, connection: Connection, keys: np.ndarray, rows: np.ndarray, before: np.ndarray, there: np.ndarray
     ) -> bool:
-        """See `Spends.write`. Rows that are there come first, as in `read`: two writers must not wait in a circle.
+        """See `SpendPages.write`. Rows that are there come first, as in `read`: two writers must not wait in a circle.
 
         Sorted by subject for the same reason, and so that each page is visited once.
         """
@@ -97,13 +101,14 @@ class SpendRows(Spends):
         return written == len(order)
 
     def delete_before(self, connection: Connection, period: int) -> None:
+        """See `SpendPages.delete_before`."""
         connection.change(
             "DELETE FROM spends WHERE substring(subject FROM 13) > %s AND substring(subject FROM 13) < %s",
             (bytes(4), period.to_bytes(4, "big")),
         )
 
     def checkpoint(self, connection: Connection) -> None:
-        """See `Spends.checkpoint`. Nothing to do: there is no log."""
+        """See `SpendPages.checkpoint`. Nothing to do: there is no log."""
 
 
 def unpack(found: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ class RowCache:
 
     `keys` (n, 2) uint64 are the hashes of the subjects. `absent` says whether the table of the database has no row of a
     subject, `pending` whether the row has changed since its last commit, and `logged` whether that is in the log only
-    (see `spends.Log`).
+    (see `sqlite_pages`).
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,6 @@ from streamdp.ledger.ledger_rows import lock, read_version
 from streamdp.ledger.page_codec import Group
 from streamdp.ledger.row_cache import RowCache, nothing
 from streamdp.ledger.rows import ROW
-from streamdp.ledger.spends import Log, Spends
 from streamdp.ledger.sql import transaction
 from streamdp.ledger.subject_key import period_of
 
@@ -38,26 +37,39 @@ _CHUNK = 1024
 _REPLACE = "REPLACE INTO spend_pages (page, subjects, spends) VALUES (?, ?, ?)"
 
 
-class SpendPages(Spends, Log):
-    """The head of this module describes the tables."""
+class SpendPages:
+    """The rows of all subjects in a file (see `rows`), by the keyed hashes of the subjects.
+
+    The head of this module describes the tables. `postgres_rows.SpendRows` does the same on a server.
+    """
 
     excludes = True
+    """Whether one transaction that writes rows excludes all others. Otherwise a row is written only if it is still the
+    one that the writer knows, and two writers wait for each other only where they write the same rows."""
 
     @property
     def log(self) -> SpendPages:
+        """The write-ahead log of the spends. None if the database needs none."""
         return self
 
     def version(self, connection: Connection) -> int:
-        """See `Spends.version`. Outside of transactions: one would wait for other writers."""
+        """Return the version of the ledger. It grows with each transaction that excludes others and changes rows.
+
+        It is read outside of transactions: one would wait for other writers.
+        """
         return read_version(connection)
 
     def count(self, connection: Connection) -> int:
+        """Return the number of subjects."""
         with transaction(connection):
             ((n,),) = connection.fetch("SELECT COALESCE(SUM(subjects), 0) FROM spend_pages")
         return int(n)
 
     def every(self, connection: Connection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """See `Spends.every`. A row of the log replaces the row of a page."""
+        """Yield the keys and rows of all subjects in groups: (n, 2) uint64 and (n, ROW).
+
+        Raises `StoreDamagedError` if a row fails its check. A row of the log replaces the row of a page.
+        """
         newest = _newest(connection)
         logged = {key.tobytes() for key in newest.keys[: newest.n]}
         for pages in _chunks(connection):
@@ -67,6 +79,11 @@ class SpendPages(Spends, Log):
         yield newest.keys[: newest.n], newest.rows[: newest.n]
 
     def read(self, connection: Connection, keys: np.ndarray, *, hold: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows (n, ROW) of some subjects, and whether each is in the database (n,) bool.
+
+        `keys` (n, 2) uint64 are the little-endian words of the hashes. To `hold` the rows keeps other writers from them
+        until the end of the caller's transaction. Raises `StoreDamagedError` if a row fails its check.
+        """
         rows, found = np.zeros((len(keys), ROW)), np.zeros(len(keys), dtype=np.bool_)
         with transaction(connection):
             depth = _depth(connection) or 0
@@ -75,11 +92,18 @@ class SpendPages(Spends, Log):
         return rows, found
 
     def enter(self, connection: Connection) -> int:
+        """Begin to write rows, inside the caller's transaction; return the version that the ledger had before."""
         return lock(connection) - 1
 
     def write(
         self, connection: Connection, keys: np.ndarray, rows: np.ndarray, before: np.ndarray, there: np.ndarray
     ) -> bool:
+        """Write rows (m, ROW) of the subjects `keys` (m, 2), inside the caller's transaction, after `enter`.
+
+        `before` (m, ROW) are those that the database has, as far as is known, and `there` (m,) says of which subjects
+        it has any. If another writer has changed one of them, nothing is written and False is returned. A row has
+        changed if its number of records or its own cap has: each charge adds a record.
+        """
         self._replace(connection, keys, rows)
         return True
 
@@ -119,6 +143,7 @@ class SpendPages(Spends, Log):
         return most
 
     def delete_before(self, connection: Connection, period: int) -> None:
+        """Delete the rows of periods before `period` (see `subject_key.period_of`), inside the caller's transaction."""
         self.checkpoint(connection)
         for page, blob in chain.from_iterable(_chunks(connection)):
             keys, rows = page_codec.unpack([page], [blob])
@@ -129,14 +154,20 @@ class SpendPages(Spends, Log):
                 connection.change(_REPLACE, values)
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Add keys (n, 2) uint64 and rows (n, ROW), inside the caller's transaction. A subject's newest row counts."""
         if len(keys):
             entry = page_codec.pack(0, keys, rows)
             connection.change("INSERT INTO spend_log (spends) VALUES (?)", (entry,))
 
     def clear(self, connection: Connection) -> None:
+        """Remove all rows, inside the caller's transaction, which also writes them to the table."""
         connection.change("DELETE FROM spend_log")
 
     def checkpoint(self, connection: Connection) -> None:
+        """Write the log's rows to the table and clear the log, in one transaction: the caller's if one is open.
+
+        If there were any, this changes the version of the ledger (see `ledger_rows.lock`).
+        """
         with transaction(connection):
             if not connection.fetch("SELECT entry FROM spend_log LIMIT 1"):
                 return
