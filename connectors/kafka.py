@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from kafka import TopicPartition
@@ -27,7 +27,7 @@ from connectors.kafkaclient import (
     partitions_of,
     topic_id,
 )
-from connectors.kafkagroup import GroupClient, PythonGroup
+from connectors.kafkagroup import PythonGroup
 from connectors.kafkakeys import NoSubject, framed_json, subjects_of
 from connectors.topicwatch import TopicWatch
 from streamdp.data.records import (
@@ -44,6 +44,9 @@ from streamdp.data.records import (
     check_poll,
 )
 from streamdp.errors import ConfigError, ShardUnavailableError, SourceError, SourceUnavailableError
+
+if TYPE_CHECKING:
+    from connectors.kafkafast import FastGroup
 
 CLOSE_TIMEOUT_S = 0.5
 """How long the brokers may take to answer that this worker leaves, in seconds."""
@@ -108,7 +111,7 @@ class KafkaSource(ShardedSource):
         self._watch = TopicWatch(topic, bootstrap_servers, options or {})
         self.lag = self._watch.lag
         """See `TopicWatch.lag`. It never waits for a broker."""
-        self._group: GroupClient
+        self._group: PythonGroup | FastGroup
         if client == "confluent":
             from connectors.kafkafast import FastGroup
 

@@ -17,7 +17,7 @@ from kafka.errors import KafkaConnectionError, OffsetOutOfRangeError, for_code
 from kafka.structs import MemberState
 
 from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, SESSION_MS, explain_refusal
-from connectors.kafkagroup import GroupClient, Messages, OnChange
+from connectors.kafkagroup import Messages, OnChange
 from streamdp.errors import ConfigError, needs
 
 try:
@@ -120,8 +120,8 @@ def fast_settings(bootstrap_servers: str | list[str], group: str, options: Mappi
     }  # fmt: skip
 
 
-class FastGroup(GroupClient):
-    """A `kafkagroup.GroupClient` by confluent-kafka, with the settings of `fast_settings`.
+class FastGroup:
+    """As `kafkagroup.PythonGroup`, by confluent-kafka, with the settings of `fast_settings`.
 
     A broker was reached with the same bootstrap_servers, group and options, which shows what is wrong with them in
     words. Raises `ConfigError` if librdkafka does not accept the options.
@@ -151,6 +151,7 @@ class FastGroup(GroupClient):
             self._error = error
 
     def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
+        """See `PythonGroup.subscribe`."""
         self._topic = topic
 
         def hold(consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -172,16 +173,18 @@ class FastGroup(GroupClient):
 
     @property
     def partitions(self) -> set[int]:
+        """See `PythonGroup.partitions`."""
         return self._assigned
 
     @property
     def state(self) -> str:
+        """See `PythonGroup.state`."""
         if self._told:
             return str(MemberState.STABLE)
         return str(MemberState.REBALANCING if self._joined else MemberState.UNJOINED)
 
     def read_from(self, partition: int, offset: int) -> None:
-        """See `GroupClient.read_from`. It takes effect in the next poll."""
+        """See `PythonGroup.read_from`. It takes effect in the next poll."""
         self._next[partition] = offset
         self._gone.pop(partition, None)
         self._restart = True
@@ -200,6 +203,7 @@ class FastGroup(GroupClient):
         (self.pause if self._paused else self.resume)()
 
     def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
+        """See `PythonGroup.poll`."""
         self._raise_noted()
         self._moved = False
         try:
@@ -255,21 +259,26 @@ class FastGroup(GroupClient):
             )
 
     def position(self, partition: int) -> int | None:
+        """See `PythonGroup.position`."""
         return self._next.get(partition)
 
     def pause(self) -> None:
+        """See `PythonGroup.pause`."""
         self._paused = True
         if self._next:
             self._consumer.pause([TopicPartition(self._topic, number) for number in self._next])
 
     def resume(self) -> None:
+        """See `PythonGroup.resume`."""
         self._paused = False
         if self._next:
             self._consumer.resume([TopicPartition(self._topic, number) for number in self._next])
 
     def commit(self, offsets: Mapping[int, int]) -> None:
+        """See `PythonGroup.commit`."""
         with contextlib.suppress(KafkaException):
             self._consumer.commit(offsets=[TopicPartition(self._topic, n, offset) for n, offset in offsets.items()])
 
     def close(self) -> None:
+        """See `PythonGroup.close`."""
         self._consumer.close()

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -23,7 +23,7 @@ _CLOSE_S = 5.0
 
 
 OnChange = Callable[[set[int]], None]
-"""Is called within `GroupClient.poll` with the numbers of partitions; what it raises, `poll` raises."""
+"""Is called within `PythonGroup.poll` with the numbers of partitions; what it raises, `poll` raises."""
 
 
 class Messages(NamedTuple):
@@ -35,57 +35,14 @@ class Messages(NamedTuple):
     key: Callable[[Any], bytes | None]
 
 
-class GroupClient(Protocol):
-    """One member of a consumer group. One thread makes all calls."""
+class PythonGroup:
+    """One member of a consumer group. One thread makes all calls.
 
-    messages: Messages
-    """Reads the messages of `poll`, in any thread."""
-
-    def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
-        """Join the group, for a topic that exists.
-
-        `assigned` is called with new partitions, which are held; `revoked` with partitions that go to other members
-        when it returns; `lost` with partitions that may have other owners already.
-        """
-
-    @property
-    def state(self) -> str:
-        """A `MemberState` of kafka-python. Any thread may ask."""
-
-    @property
-    def partitions(self) -> set[int]:
-        """The partitions that are assigned."""
-
-    def read_from(self, partition: int, offset: int) -> None:
-        """Begin a partition, or continue elsewhere; `offset` is that of the next message."""
-
-    def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
-        """Return the next messages by partition, at most `max_records`, and wait `timeout_s` for the first.
-
-        Raises `kafka.errors.OffsetOutOfRangeError` with the offsets by `TopicPartition` if the broker does not have
-        them.
-        """
-
-    def position(self, partition: int) -> int | None:
-        """Where a partition is read on: after markers and aborted records, too. None if that is not known."""
-
-    def pause(self) -> None:
-        """Let `poll` return no messages."""
-
-    def resume(self) -> None:
-        """End `pause`."""
-
-    def commit(self, offsets: Mapping[int, int]) -> None:
-        """Tell the broker the next offsets by partition, without waiting for it; an error is ignored."""
-
-    def close(self) -> None:
-        """Leave the group. The listener may be called."""
-
-
-class PythonGroup(GroupClient):
-    """A `GroupClient` by kafka-python. The consumer is connected by `kafkaclient.connect` with a group."""
+    The consumer is connected by `kafkaclient.connect` with a group.
+    """
 
     messages = Messages(*map(attrgetter, ("offset", "timestamp", "value", "key")))
+    """Reads the messages of `poll`, in any thread."""
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
@@ -93,6 +50,11 @@ class PythonGroup(GroupClient):
         self._held: set[TopicPartition] = set()
 
     def subscribe(self, topic: str, assigned: OnChange, revoked: OnChange, lost: OnChange) -> None:
+        """Join the group, for a topic that exists.
+
+        `assigned` is called with new partitions, which are held; `revoked` with partitions that go to other members
+        when it returns; `lost` with partitions that may have other owners already.
+        """
         self._topic = topic
 
         def hold(partitions: Iterable[TopicPartition]) -> None:
@@ -110,19 +72,27 @@ class PythonGroup(GroupClient):
 
     @property
     def state(self) -> str:
+        """A `MemberState` of kafka-python. Any thread may ask."""
         return str(self._consumer.group_metadata().state)
 
     @property
     def partitions(self) -> set[int]:
+        """The partitions that are assigned."""
         return _numbers(self._consumer.assignment())
 
     def read_from(self, partition: int, offset: int) -> None:
+        """Begin a partition, or continue elsewhere; `offset` is that of the next message."""
         key = TopicPartition(self._topic, partition)
         self._consumer.seek(key, offset)
         self._held.discard(key)
         self._consumer.resume(key)
 
     def poll(self, max_records: int, timeout_s: float) -> Mapping[int, Sequence[Any]]:
+        """Return the next messages by partition, at most `max_records`, and wait `timeout_s` for the first.
+
+        Raises `kafka.errors.OffsetOutOfRangeError` with the offsets by `TopicPartition` if the broker does not have
+        them.
+        """
         self._finish_rejoin()
         found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
         return {key.partition: messages for key, messages in found.items()}
@@ -139,22 +109,27 @@ class PythonGroup(GroupClient):
             coordinator.request_rejoin()
 
     def position(self, partition: int) -> int | None:
+        """Where a partition is read on: after markers and aborted records, too. None if that is not known."""
         assigned = self._consumer._subscription.assignment  # noqa: SLF001 - the public call may wait and raise
         return int(assigned[TopicPartition(self._topic, partition)].position.offset)
 
     def pause(self) -> None:
+        """Let `poll` return no messages."""
         self._consumer.pause(*self._consumer.assignment())
 
     def resume(self) -> None:
+        """End `pause`."""
         self._consumer.resume(*(set(self._consumer.assignment()) - self._held))
 
     def commit(self, offsets: Mapping[int, int]) -> None:
+        """Tell the broker the next offsets by partition, without waiting for it; an error is ignored."""
         given = {TopicPartition(self._topic, p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
         # It is for readers of the lag only. Which errors are the client's, `kafka_errors` says.
         with contextlib.suppress(StreamDPError, AssertionError), kafka_errors(self._topic):
             self._consumer.commit_async(given)
 
     def close(self) -> None:
+        """Leave the group. The listener may be called."""
         with contextlib.suppress(KafkaError):
             self._consumer.close(timeout_ms=int(1000 * _CLOSE_S))
 
