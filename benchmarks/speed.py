@@ -645,9 +645,10 @@ model = LinearRegression()
 """
 
 
-def environment(**more: str) -> dict[str, str]:
-    root = str(Path(__file__).parents[1])
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))} | more
+def environment() -> dict[str, str]:
+    """That of a process that finds streamdp, and writes the modules that it compiles, whatever the variables here say."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def processor_time_of_children() -> float:
@@ -656,9 +657,9 @@ def processor_time_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def python(code: str, **more: str) -> str:
+def python(code: str) -> str:
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment(**more), check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout
 
 
 def start(folder: Path) -> list[Row]:
