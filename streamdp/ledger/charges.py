@@ -92,9 +92,10 @@ class Charges:
         return [charge for charges in self._of.values() for charge in charges]
 
 
-def places_of(charges: Iterable[Charge], size: int) -> np.ndarray:
-    """Return the rows that are charged, ascending; `size` is the number of all rows."""
+def places_of(charges: Iterable[Charge], size: int, caps: np.ndarray | None = None) -> np.ndarray:
+    """Return the rows that are charged, or are among `caps` (k,), ascending; `size` is the number of all rows."""
     marked = np.zeros(size, dtype=np.bool_)
+    marked[[] if caps is None else caps] = True
     for places, _ in charges:
         marked[places] = True
     return np.flatnonzero(marked)

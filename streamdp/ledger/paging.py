@@ -143,7 +143,7 @@ class PagedRows(MemoryRows):
     def _read_again(self, version: int) -> None:
         """Begin with an empty cache, and add what is pending to the rows that the database has now."""
         old, new, pending = self.cache, RowCache(), self.charges
-        places = np.union1d(places_of(pending.every, old.n), pending.caps)
+        places = places_of(pending.every, old.n, pending.caps)
         moved = np.zeros(old.n, dtype=np.int64)
         if len(places):
             moved[places] = slots = self.find(old.keys[places], np.ones(len(places), dtype=np.bool_), new)
@@ -235,8 +235,7 @@ class PagedRows(MemoryRows):
             self.refresh()
         self._written, self._next, cache = _Written.NOWHERE, self._version, self.cache
         due, self._rest = self.charges.due(owners)
-        charged = places_of(due, cache.n)
-        self._places = np.union1d(charged, self.charges.caps)
+        charged, self._places = places_of(due, cache.n), places_of(due, cache.n, self.charges.caps)
         if not (len(self._places) or oldest or self._charged - self._known):
             return
         current = self._spends.enter(connection) == self._version
@@ -246,7 +245,7 @@ class PagedRows(MemoryRows):
             lock(connection)  # others must read all rows again
         add_charged(connection, self._charged - self._known)
         # The rows in memory may have charges of shards that are not committed, or caps of which others know nothing.
-        mixed = np.intersect1d(self._places, np.union1d(places_of(self._rest.every, cache.n), caps)).size
+        mixed = np.isin(self._places, places_of(self._rest.every, cache.n, caps)).any()
         if current and not mixed and len(self._places):
             self._check(cache.keys[charged], cache.rows[charged])
             current = self._write(connection, due)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -134,15 +134,16 @@ class WindowRecords:
     def moments(self, columns: np.ndarray, table: np.ndarray, grid: float) -> np.ndarray:
         """As `window_moments.WindowColumns.moments`."""
         total = np.zeros(2 * len(columns))
-        place = np.zeros(len(self._X))
-        for j, column in enumerate(columns):
-            np.subtract(self._column(column), table[0, j], out=place)
-            place /= table[1, j]
-            np.clip(place, -1.0, 1.0, out=place)
-            for moment in (j, len(columns) + j):
-                total[moment] = self._sum(place, grid)
-                place *= place
-        place[:] = 0.0
+        for starts in self._blocks():
+            place = np.zeros(starts[-1] - starts[0])
+            for j, column in enumerate(columns):
+                np.subtract(self._column(column)[starts[0] : starts[-1]], table[0, j], out=place)
+                place /= table[1, j]
+                np.clip(place, -1.0, 1.0, out=place)
+                for moment in (j, len(columns) + j):
+                    total[moment] += _sum(place, starts, grid)
+                    place *= place
+            place[:] = 0.0
         return total
 
     def sizes(self, columns: np.ndarray, grid: float) -> np.ndarray:
@@ -153,31 +154,24 @@ class WindowRecords:
             cell = np.where(values == 0, CELLS, np.clip(-np.frexp(values)[1], 0, CELLS - 1))
             cell = np.minimum(cell, CELLS - 1)
             for c in np.unique(cell).tolist():
-                total[j, c] = self._sum((cell == c).astype(float), grid)
+                total[j, c] = _sum((cell == c).astype(float), self._starts, grid)
             cell[:] = 0
         return total.ravel()
 
-    def _sum(self, values: np.ndarray, grid: float) -> float:
-        """The sum over users of their averages of values (N,), each rounded to the grid: it is exact."""
-        if len(values) < len(self._starts):  # each user has one record
-            averages = values / grid
-        else:
-            averages = np.add.reduceat(values, self._starts[:-1])
-            averages /= np.diff(self._starts)
-            averages /= grid
-        np.rint(averages, out=averages)
-        total = float(averages.sum()) * grid
-        averages[:] = 0.0
-        return total
-
     def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
         """As `WindowUsers.rescale`, in place."""
-        for column, (centre, scale) in zip(columns, table.T, strict=True):
-            values = self._column(column)
-            values -= centre
-            values /= scale
-            if column < self._X.shape[1]:  # without an own scale nothing is so far out
-                np.clip(values, -FAR / WIDTH, FAR / WIDTH, out=values)
+        for starts in self._blocks():
+            for column, (centre, scale) in zip(columns, table.T, strict=True):
+                values = self._column(column)[starts[0] : starts[-1]]
+                values -= centre
+                values /= scale
+                if column < self._X.shape[1]:  # without an own scale nothing is so far out
+                    np.clip(values, -FAR / WIDTH, FAR / WIDTH, out=values)
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        """The starts of some users and the end of the last, block by block: the rows of one stay in the cache."""
+        for at in range(0, len(self._starts) - 1, CHUNK):
+            yield self._starts[at : at + CHUNK + 1]
 
     def _column(self, column: int) -> np.ndarray:
         """A view (N,) of a column; of the target for p."""
@@ -202,6 +196,23 @@ class WindowRecords:
         """As `WindowUsers.wipe`."""
         self._X[...] = 0.0
         self._y[...] = 0.0
+
+
+def _sum(values: np.ndarray, starts: np.ndarray, grid: float) -> float:
+    """The sum over users of their averages of values (N,), each rounded to the grid: it is exact.
+
+    `starts` (n + 1,) are those of the users, and the end of the last.
+    """
+    if len(values) < len(starts):  # each user has one record
+        averages = values / grid
+    else:
+        averages = np.add.reduceat(values, starts[:-1] - starts[0])
+        averages /= np.diff(starts)
+        averages /= grid
+    np.rint(averages, out=averages)
+    total = float(averages.sum()) * grid
+    averages[:] = 0.0
+    return total
 
 
 def records_from(
