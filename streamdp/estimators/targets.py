@@ -208,8 +208,10 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         """
         if (prediction := self.prediction) is None:
             return self.labels[0]
-        scores = self._scores_of(prediction, x)
-        return self.labels[scores.index(max(scores)) if len(scores) > 1 else scores[0] > 0]
+        if (score := self._score_of(prediction, x)) is None:
+            scores = prediction.of_record(x)
+            return self.labels[scores.index(max(scores))]
+        return self.labels[score > 0]
 
     def predict_proba_one(self, x: RawRecord, **kwargs: object) -> dict[Any, float]:
         """Return the probability of each declared class; see `moderation` for LDP learners of two classes.
@@ -223,14 +225,15 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
 
         Raises `NotImplementedError` for the hinge loss, which has no probabilities.
         """
-        self._need_probabilities()
-        if self._features is None or (prediction := self.prediction) is None:
+        if (prediction := self.prediction) is None or not self.probabilistic:
+            self._need_probabilities()
             return dict.fromkeys(self.labels, 1 / len(self.labels))
-        scores = self._scores_of(prediction, x)
-        if len(scores) == 1:
-            p = 1 / (1 + math.exp(-max(scores[0], _LEAST)))
-            return {self.labels[0]: 1 - p, self.labels[1]: p}
-        return dict(zip(self.labels, scipy.special.softmax(scores).tolist(), strict=True))
+        if (score := self._score_of(prediction, x)) is None:
+            shares = scipy.special.softmax(prediction.of_record(x)).tolist()
+            return dict(zip(self.labels, shares, strict=True))
+        no, yes = self.labels
+        p = 1 / (1 + math.exp(-score if score > _LEAST else -_LEAST))
+        return {no: 1 - p, yes: p}
 
     def predict_many(self, X: Any) -> Any:
         """Return the most probable classes for the rows of a frame, in its form.
@@ -333,17 +336,15 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
     def _scores(self, prediction: Prediction, X: np.ndarray) -> np.ndarray:
         return prediction.reader().moderate(X, self.learner.noise)
 
-    def _scores_of(self, prediction: Prediction, x: RawRecord) -> list[float]:
-        """The linear predictors of one record; see `moderation`."""
+    def _score_of(self, prediction: Prediction, x: RawRecord) -> float | None:
+        """The linear predictor of one record, see `moderation`; None for several outputs."""
         reader = prediction.predictor or prediction.reader()
-        if (score := reader.moderated(x)) is not None:
-            return [score]
-        if self.learner.problem.outputs > 1:
-            return prediction.of_record(x)
-        reader.know(self.learner.noise)
-        if (score := reader.moderated(x)) is None:  # the record is not for the fast way
-            score = float(self._scores(prediction, self._need_features("predict_one").row_of(x))[0, 0])
-        return [score]
+        score = reader.moderated(x)
+        if score is None and self.learner.problem.outputs == 1:
+            reader.know(self.learner.noise)
+            if (score := reader.moderated(x)) is None:  # the record is not for the fast way
+                score = float(self._scores(prediction, self._need_features("predict_one").row_of(x))[0, 0])
+        return score
 
     def _need_probabilities(self) -> None:
         if not self.probabilistic:
