@@ -36,6 +36,9 @@ from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
 
 
+_BLOCK = 8192  # rows that are encoded at once
+
+
 class Schema:
     """The declared public schema of a stream: its columns, and which values they may have.
 
@@ -272,8 +275,7 @@ class Schema:
         return self.encoder()
 
     def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:
-        raw = np.empty((sum(d.length or 1 for d in self.declarations.values()), frame.height))
-        plain, k = self.plain and self.notation is None, 0
+        plain, raw = self.plain and self.notation is None, []
         for declared in self.declarations.values():
             column = frame.get_column(declared.column)
             if not plain:
@@ -285,9 +287,13 @@ class Schema:
             else:
                 faults.add(blank(column), "missing", column.name)
                 values = declared.read_texts(column.cast(pl.String).fill_null("").to_list())
-            raw[k : k + (declared.length or 1)] = values.T
-            k += declared.length or 1
-        return self._encoder.columns(raw.T)
+            raw.append(values.T)
+        X = np.empty((frame.height, len(self.feature_names)))
+        for at in range(0, frame.height, _BLOCK):  # what is made of all rows at once needs more memory than X has
+            X[at : at + _BLOCK] = self._encoder.columns(
+                np.vstack([of[..., at : at + _BLOCK] for of in raw], dtype=float).T
+            )
+        return X
 
     def _target(self, column: pl.Series, faults: Faults) -> np.ndarray:
         column = without_blanks(column, self.blanks)
