@@ -646,7 +646,7 @@ model = LinearRegression()
 
 
 def environment() -> dict[str, str]:
-    """That of a process that finds streamdp, and writes the modules that it compiles, whatever the variables here say."""
+    """That of a process that finds streamdp, and writes the modules that it compiles."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
 

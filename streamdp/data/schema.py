@@ -35,7 +35,6 @@ from streamdp.data.transforms import Piece, product_pieces
 from streamdp.errors import SchemaError
 from streamdp.privacy.guarantees import SERVICEABLE
 
-
 _BLOCK = 8192  # rows that are encoded at once
 
 
