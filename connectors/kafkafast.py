@@ -133,7 +133,7 @@ class FastGroup:
         settings = fast_settings(bootstrap_servers, group, options)
         self._explain = partial(explain_refusal, bootstrap_servers, options)
         self._topic = ""
-        self._assigned: set[int] = set()
+        self.partitions: set[int] = set()
         self._next: dict[int, int] = {}
         self._gone: dict[int, int] = {}
         self._error: KafkaError | None = None
@@ -156,25 +156,20 @@ class FastGroup:
 
         def hold(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._moved = self._told = True
-            self._assigned = {key.partition for key in partitions}
+            self.partitions = {key.partition for key in partitions}
             consumer.assign([])  # `read_from` adds them
-            assigned(set(self._assigned))
+            assigned(set(self.partitions))
 
         def leave(notify: OnChange, _: Consumer, partitions: list[TopicPartition]) -> None:
             self._moved, self._told = True, False
             self._next.clear()
             self._gone.clear()
-            self._assigned.clear()  # all: no cooperative assignor is used
+            self.partitions.clear()  # all: no cooperative assignor is used
             notify({key.partition for key in partitions})
 
         self._consumer.subscribe(
             [topic], on_assign=hold, on_revoke=partial(leave, revoked), on_lost=partial(leave, lost)
         )
-
-    @property
-    def partitions(self) -> set[int]:
-        """See `PythonGroup.partitions`."""
-        return self._assigned
 
     @property
     def state(self) -> str:

@@ -19,9 +19,8 @@ class Connection(Protocol):
     server: bool
     """Whether it is to a PostgreSQL server, and not to an SQLite file."""
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connection was closed."""
+    closed: bool = False
+    """Whether the connection was closed."""
 
     def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a statement."""

@@ -75,11 +75,6 @@ class ServerConnection(Connection):
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], begins: str) -> None:
         self._connect, self._begins = connect, begins
         self._over = connect()
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         return self._execute(statement, parameters).fetchall()
@@ -101,7 +96,7 @@ class ServerConnection(Connection):
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        if self._over.closed and not self._closed:
+        if self._over.closed and not self.closed:
             self._over = self._connect()
         try:
             self._over.execute(self._begins)
@@ -115,7 +110,7 @@ class ServerConnection(Connection):
             raise
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self._over.close()
 
 

@@ -18,11 +18,6 @@ class SQLiteConnection(Connection):
 
     def __init__(self, driver: sqlite3.Connection, begins: str) -> None:
         self.driver, self._begins = driver, begins
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         return self.driver.execute(statement, parameters).fetchall()
@@ -47,7 +42,7 @@ class SQLiteConnection(Connection):
             raise
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self.driver.close()
 
 

@@ -115,7 +115,8 @@ class Runner(Loop):
         self._reminder = Reminder(self.clock)
         self._tell = Rarely(self.clock, self.on_waiting)
         self._calls: LongCalls | None = None
-        self._stopping = False
+        self.stopping = False
+        """Whether `stop` was called or a signal came."""
         self._first: Mapping[str, object] | None = (
             None  # the state of a new job, for a conflict before its first commit
         )
@@ -125,14 +126,9 @@ class Runner(Loop):
         self.unlearned = self._commits.unlearned
         """The records of this run, until one is learned."""
 
-    @property
-    def stopping(self) -> bool:
-        """Whether `stop` was called or a signal came."""
-        return self._stopping
-
     def stop(self) -> None:
         """Ask the loop to finish the current batch, commit and return. Any thread may call it."""
-        self._stopping = True
+        self.stopping = True
         if (calls := self._calls) is not None:
             calls.stop()
 
@@ -148,9 +144,9 @@ class Runner(Loop):
         commit of a state that is not finite. Raises `StoreUnavailableError` if the store does not answer 10 seconds
         after a stop, or a call of it has not returned 20 seconds after the stop.
         """
-        with stopped_by_signals(self.stop, lambda: self._stopping):
+        with stopped_by_signals(self.stop, lambda: self.stopping):
             self._calls = calls = LongCalls(self._retried, self)
-            if self._stopping:
+            if self.stopping:
                 calls.stop()
             try:
                 self._start()
@@ -234,7 +230,7 @@ class Runner(Loop):
         lane.position = lane.committed_position = position
 
     def _loop(self, end: int | None) -> None:
-        while not (self._stopping or self.source.finished or (end is not None and self._read >= end)):
+        while not (self.stopping or self.source.finished or (end is not None and self._read >= end)):
             # Polls end at the next commit, so that commits of one stream fall on the same records in every run, and at
             # the next boundary, because what is committed of an estimator that learns in batches ends at the last one.
             if self._commits.due:
