@@ -5,16 +5,14 @@
 the file to begin anew.
 """
 
-import json
 import logging
-import subprocess
-import time
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 import typer
 
+from tests.support.blocks import run_blocks
 from tests.support.schedules import short_schedule
 
 pytestmark = pytest.mark.campaign
@@ -23,9 +21,10 @@ BLOCK, BLOCKS = 1_000, 100
 NOTES = Path(__file__).parents[2] / "benchmarks/schedules.jsonl"
 
 
-def run_block(block: int) -> None:
+def run_block(block: int) -> dict[str, int]:
     for seed in range(BLOCK * block, BLOCK * (block + 1)):
         short_schedule(seed, workers=2 + seed % 2)
+    return {"seeds": BLOCK}
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -36,19 +35,7 @@ def test_a_hundred_thousand_short_schedules(block: int) -> None:
 def main(seconds: Annotated[float, typer.Option(help="Begin no block after this many seconds.")] = 1e9) -> None:
     """Run the blocks that are not noted, and note them. A failure ends the command with the error of its seed."""
     logging.disable(logging.WARNING)  # the workers tell each fault
-    began = time.monotonic()
-    noted = [json.loads(line) for line in NOTES.read_text().splitlines()] if NOTES.exists() else []
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
-    for block in sorted(set(range(BLOCKS)) - {note["block"] for note in noted}):
-        if time.monotonic() - began > seconds:
-            break
-        before = time.process_time()
-        run_block(block)
-        used = round(time.process_time() - before, 1)
-        note = {"block": block, "seeds": BLOCK, "commit": commit.stdout.strip(), "cpu_seconds": used}
-        noted.append(note)
-        with NOTES.open("a") as file:
-            file.write(json.dumps(note) + "\n")
+    noted = run_blocks(NOTES, range(BLOCKS), seconds, run_block)
     print(f"{BLOCK * len(noted):,} of {BLOCK * BLOCKS:,} schedules, 0 failed")
 
 

@@ -5,17 +5,14 @@ goes on where it ended. It skips the blocks that were noted, of any commit: remo
 """
 
 import itertools
-import json
 import os
-import subprocess
-import time
-from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
 
+from tests.support.blocks import run_blocks
 from tests.support.who import SLACK, case, excess, run
 
 pytestmark = pytest.mark.campaign
@@ -24,24 +21,23 @@ BLOCK, BLOCKS, FIRST = 50, 50, 1000
 NOTES = Path(__file__).parents[2] / "benchmarks/who.jsonl"
 
 
-def run_block(block: int) -> tuple[int, list[int], Counter[str]]:
-    """Run a block; return how many releases it had, the numbers of bad cases, and how often each pair was met."""
-    releases, bad, pairs = 0, [], Counter[str]()
+def run_block(block: int) -> dict[str, Any]:
+    """Run a block; return how many runs and releases it had, and the numbers of bad cases."""
+    releases, bad = 0, []
     for seed in range(FIRST + BLOCK * block, FIRST + BLOCK * (block + 1)):
         given = case(seed)
         outcome = run(given)
         releases += outcome.releases
         bad += [seed] if excess(given, outcome) > SLACK else []
-        pairs.update(" and ".join(f"{name} {value}" for name, value in pair) for pair in given.pairs())
-    return releases, bad, pairs
+    return {"runs": BLOCK, "releases": releases, "bad": bad}
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_nobody_is_seen_by_more_in_2500_runs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDP_TEST_SEEDS", "1")
-    releases, bad, _ = run_block(block)
-    assert releases > BLOCK
-    assert bad == []
+    found = run_block(block)
+    assert found["releases"] > BLOCK
+    assert found["bad"] == []
 
 
 def main(
@@ -51,19 +47,7 @@ def main(
 ) -> None:
     """Run the blocks that are not noted, note them, and print which pairs of features none had."""
     os.environ["STREAMDP_TEST_SEEDS"] = "1"
-    began = time.monotonic()
-    noted = [json.loads(line) for line in NOTES.read_text().splitlines()] if NOTES.exists() else []
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
-    for block in sorted(set(range(part, BLOCKS, of)) - {note["block"] for note in noted}):
-        if time.monotonic() - began > seconds:
-            break
-        before = time.process_time()
-        releases, bad, _ = run_block(block)
-        used = round(time.process_time() - before, 1)
-        note = {"block": block, "runs": BLOCK, "releases": releases, "bad": bad}
-        noted.append(note | {"commit": commit.stdout.strip(), "cpu_seconds": used})
-        with NOTES.open("a") as file:
-            file.write(json.dumps(noted[-1]) + "\n")
+    noted = run_blocks(NOTES, range(part, BLOCKS, of), seconds, run_block)
     cases = [case(FIRST + BLOCK * note["block"] + i) for note in noted for i in range(BLOCK)]
     values = sorted({pair for given in cases for pair in given.features().items()})
     met = {pair for given in cases for pair in given.pairs()}

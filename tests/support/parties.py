@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,3 +178,11 @@ class World:
 
     def forwarded(self) -> dict[Place, list[tuple[int, list[int]]]]:
         return forwarded((item.value for item in self.shuffled.items), self.agreed)
+
+
+def noted(one: World, simulator: Any, record: Any, allowed: Sequence[float | None], **given: Any) -> tuple[Any, Notes]:
+    """Devices of records that allow so much, which a simulator lets answer the learner's first point; their notes."""
+    source = MemorySource([*((record, 0.0, None, budget) for budget in allowed), END], ("a", "b"))
+    notes = Notes(str(one.folder / "other"), one.agreed)
+    one.step("learner")
+    return simulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes, **given), notes

@@ -15,7 +15,6 @@ from tests.support.local_reports import PERSON, definition, desk_of
 from tests.support.serving import Answering, serving
 from tests.support.threads import in_threads
 
-STALE = [{"index": 0, "reason": "stale"}]
 LEARNED = {"version": 1, "learned": 1, "refused": 0, "dead": []}
 OTHER = PERSON | {"delay": -30}
 

@@ -19,6 +19,7 @@ from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
 from tests.support.registry import PASSWORD, USER, Registry, registry
+from tests.unit.connectors.test_avro import varint
 
 SCHEMA = Schema({"a": (-10, 10)}, "t")
 LETTERS = Schema({"a": ["x", "y"]}, "t")
@@ -115,13 +116,6 @@ def test_a_value_that_the_job_has_no_type_for_is_a_dead_letter_without_the_value
     items = [{"a": 1, "t": 1, "c": "x"}, {"a": None, "t": 1, "c": "x"}, {"a": 1, "t": 1, "c": "secret"}]
     batch = decode(decoder, *(framed(3, written, item) for item in items))
     assert letters(batch) == [(1, "unresolved_schema", "schema id 3"), (2, "unresolved_schema", "schema id 3")]
-
-
-def varint(n: int) -> bytes:
-    n, out = (n << 1 ^ n >> 63) & (1 << 64) - 1, b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
 
 
 @pytest.mark.parametrize(

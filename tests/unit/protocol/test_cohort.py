@@ -22,7 +22,7 @@ from streamdp.protocol.shuffle_wire import cut, message_key, read_announcement, 
 from streamdp.serving.doubts import doubts
 from streamdp.store.snapshot import Counts
 from tests.support.memory import END, MemorySource
-from tests.support.parties import Kept, Reader, World, Writer
+from tests.support.parties import Kept, Reader, World, Writer, noted
 from tests.support.shuffle_model import PEOPLE
 from tests.support.states import params_of, steps_of
 
@@ -349,11 +349,7 @@ def test_a_full_disk_sends_no_message(world: Callable[..., World], monkeypatch: 
 
 def test_records_that_allow_less_decline_all_rounds(world: Callable[..., World]) -> None:
     one = world()
-    items = [(RECORD, 0.0, None, allowed) for allowed in (None, 4.0, 3.9, 5.0)]
-    notes = Notes(str(one.folder / "other"), one.agreed)
-    one.step("learner")
-    source = MemorySource([*items, END], ("a", "b"))
-    crowd = CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes)
+    crowd, notes = noted(one, CohortSimulator, RECORD, (None, 4.0, 3.9, 5.0))
     assert crowd.step(0.0)
     assert (notes.answered, notes.declined, len(one.messages.items)) == (3, 1, 3)
     assert not crowd.step(0.0)
@@ -367,11 +363,8 @@ def test_records_that_allow_no_absent_people_decline(world: Callable[..., World]
     one = world(share=0.8)
     weakest = one.agreed.weakest((0, 0, 0)).epsilon
     assert weakest > 4.1
-    items = [(RECORD, 0.0, None, allowed) for allowed in (None, 4.0, weakest * 0.999, weakest)]
-    notes = Notes(str(one.folder / "other"), one.agreed)
-    one.step("learner")
-    source = MemorySource([*items, END], ("a", "b"))
-    assert CohortSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes).step(0.0)
+    crowd, notes = noted(one, CohortSimulator, RECORD, (None, 4.0, weakest * 0.999, weakest))
+    assert crowd.step(0.0)
     assert (notes.answered, notes.declined, len(one.messages.items)) == (2, 2, 2)
 
 

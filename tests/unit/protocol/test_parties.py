@@ -19,8 +19,7 @@ from streamdp.protocol.learner import ShuffleLearner
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, read_part
 from streamdp.protocol.shuffler import Mixer
 from streamdp.store.snapshot import Counts
-from tests.support.memory import END, MemorySource
-from tests.support.parties import Kept, Reader, Topic, World, Writer
+from tests.support.parties import Kept, Reader, Topic, World, Writer, noted
 from tests.support.shuffle_model import PEOPLE, announced, model
 
 
@@ -245,11 +244,7 @@ def test_a_refused_announcement_makes_devices_wait(world: Callable[..., World]) 
 
 def test_records_that_allow_less_decline(world: Callable[..., World]) -> None:
     one = world(records=0)
-    items = [({"a": 0.0}, 0.0, None, allowed) for allowed in (None, 4.0, 3.9, 5.0) * 10]
-    source = MemorySource([*items, END], ("a", "b"))
-    notes = Notes(str(one.folder / "other"), one.agreed)
-    one.step("learner")
-    crowd = DeviceSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes, per_batch=7)
+    crowd, notes = noted(one, DeviceSimulator, {"a": 0.0}, (None, 4.0, 3.9, 5.0) * 10, per_batch=7)
     while crowd.step(0.0):
         pass
     assert (notes.answered, notes.declined) == (len(one.messages.items), notes.position["index"] - 7)
@@ -261,11 +256,7 @@ def test_records_that_allow_no_absent_people_decline(world: Callable[..., World]
     one = world(records=0, share=0.8)
     weakest = one.agreed.weakest(one.agreed.first).epsilon
     assert weakest > 4.1
-    items = [({"a": 0.0}, 0.0, None, allowed) for allowed in (None, 4.0, weakest * 0.999, weakest)]
-    source = MemorySource([*items, END], ("a", "b"))
-    notes = Notes(str(one.folder / "other"), one.agreed)
-    one.step("learner")
-    crowd = DeviceSimulator(one.agreed, source, Reader(one.points), Writer(one.messages), notes)
+    crowd, notes = noted(one, DeviceSimulator, {"a": 0.0}, (None, 4.0, weakest * 0.999, weakest))
     while crowd.step(0.0):
         pass
     assert (notes.answered, notes.declined, len(one.messages.items)) == (2, 2, 2)
