@@ -386,6 +386,64 @@ def sizes() -> list[Row]:
     return compared(found)
 
 
+GROWTH = 1.1
+"""The largest exponent of the time of a record against a size that is a goal."""
+
+
+def growth() -> list[Row]:
+    """The time of a record against columns, classes, groups, people and the size of a window."""
+
+    def arrays(kind: Any, d: int, n: int, people: int = 0, **given: Any) -> Work:
+        X, y = make_arrays(n, d)
+        given |= {"ledger": streamdp.Ledger("eps=1e6")} if people else {}
+        subjects = [i % people for i in range(n)] if people else None
+
+        def run() -> None:
+            model = kind(features=[f"x{j}" for j in range(d)], **given)
+            model.learn_arrays(X, y % len(given["classes"]) // 1 if "classes" in given else y, None, subjects)
+            model.close_batch()
+
+        return Work(run, n)
+
+    def grouped(groups: int) -> Work:
+        names, n = [str(i) for i in range(groups)], 100_000
+        frame = pl.DataFrame({"x": np.linspace(0, 1, n), "g": [names[i % groups] for i in range(n)]})
+        model = private.Statistics({"m": {"mean": "x", "by": "g"}}, {"x": (0, 1), "g": names})
+        return Work(lambda: model.learn_many(frame), n)
+
+    window, rows_of = streamdp.WindowedRegressor, lambda d: max(5_000, 400_000 // d)
+    works: dict[str, dict[int, Work]] = {
+        f"columns, {kind.__name__}": {d: arrays(kind, d, rows_of(d)) for d in sizes}
+        for kind, sizes in (
+            (LDPASGDRegressor, (5, 50, 200, 1_000)),
+            (PanPrivateRegressor, (5, 50, 200)),
+            (ShuffleRegressor, (5, 20, 50)),
+        )
+    }
+    works |= {
+        "columns, WindowedRegressor": {d: arrays(window, d, rows_of(d), window=rows_of(d)) for d in (5, 50, 200)},
+        "classes, LDPASGDClassifier": {
+            k: arrays(LDPASGDClassifier, 10, 20_000, loss="softmax", classes=list(range(k))) for k in (3, 10, 100)
+        },
+        "groups, Statistics": {k: grouped(k) for k in (10, 100, 1_000, 10_000)},
+        "people, LDPASGDRegressor under a cap": {
+            k: arrays(LDPASGDRegressor, 10, k, people=k) for k in (10_000, 100_000, 1_000_000)
+        },
+        "records of a window": {n: arrays(window, 10, n, window=n) for n in (10_000, 100_000, 1_000_000)},
+    }
+    rows = []
+    for what, sizes in works.items():
+        with one_core():
+            best = best_seconds({str(size): work.run for size, work in sizes.items()}, 5, time.process_time)
+        times = {size: best[str(size)] / work.records for size, work in sizes.items()}
+        steps = itertools.pairwise(times.items())
+        slopes = [math.log(after / before) / math.log(large / small) for (small, before), (large, after) in steps]
+        measured = ", ".join(f"{size:,}: {1e6 * seconds:.3g} µs" for size, seconds in times.items())
+        beside = "exponents " + ", ".join(f"{slope:.2f}" for slope in slopes)
+        rows.append(Row(f"a record against {what}", measured, beside, f"at most {GROWTH}", max(slopes) <= GROWTH))
+    return rows
+
+
 def statistics() -> list[Row]:
     """Single values beside River's statistics, and means by group of a table beside polars."""
     values, found = np.random.default_rng(0).uniform(0, 1, 20_000), {}
@@ -742,6 +800,7 @@ def main() -> None:
             "progressive": progressive,
             "arrays": in_arrays,
             "sizes": sizes,
+            "growth": growth,
             "statistics": statistics,
             "batches": batches,
             "files": lambda: from_files(folder),
