@@ -32,7 +32,7 @@ from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Logistic
 from streamdp.optim.newton_state import State, bend_of, full, slope_of
 from streamdp.optim.secants import Secants
-from streamdp.optim.shrinkage import pooled, shrunk
+from streamdp.optim.shrinkage import alike, pooled, shrunk
 from streamdp.reading import change
 from streamdp.reading.batch_intervals import BATCHES, Spread, StepEstimates, steps_of
 from streamdp.scaling import column_units
@@ -272,7 +272,7 @@ class Newton(Growing):
     def _search_batch(self) -> int:
         """The records of a batch of the search: so many that its means have the `ERROR`."""
         error = column_units.ERROR
-        return max(32, math.ceil(self.deviation / self.curvature.reach / error + error**-2))
+        return max(32, math.ceil(self.deviation / self.curvature.reach / error + column_units.SPREAD / error**2))
 
     @property
     def _least_batch(self) -> float:
@@ -364,9 +364,13 @@ class Newton(Growing):
         """Find the places of the columns and of the target, from a batch in which the model saw no columns."""
         curvature, d, p, noise = self.curvature, self.curvature.parameters, len(self._scaled), self.deviation**2
         loss, each, reach = curvature.loss, np.arange(p), curvature.reach * size
-        distances = total[d + each * (p + 1) - each * (each - 1) // 2] / reach
-        found = total[:p] / reach, distances, math.sqrt(noise / curvature.reach**2 + size) / size
-        units = column_units.searched(self.state.units, *found)
+        spreads = d + each * (p + 1) - each * (each - 1) // 2  # of the diagonal of M
+        variance = (noise / curvature.reach**2 + column_units.SPREAD * size) / size**2
+        means, distances, wanted = total[:p] / reach, total[spreads] / reach, self.state.units[1] < 0
+        means[wanted], of_means = alike(means[wanted], variance)
+        distances[wanted], of_distances = alike(distances[wanted], variance)
+        left = math.sqrt(max(of_means, of_distances))
+        units = column_units.searched(self.state.units, means, distances, left)
         if self.records - self.state.replanned > _LONGEST * max(size, self._search_batch):
             units = column_units.ended(units)
         point, error = self.state.point.copy(), math.sqrt(noise + size) / size

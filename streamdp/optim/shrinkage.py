@@ -39,13 +39,22 @@ def pooled(matrix: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
     """
     q, slopes = len(matrix), np.arange(len(matrix) - 1)
     spreads, others = np.diag(matrix), matrix - np.diag(np.diag(matrix))
-    mean = float(np.mean(spreads[:-1])) if q > 1 else 0.0
-    off = spreads[:-1] - mean
-    kept = _kept(variance * (q - 4), off)
     share = _kept(variance * (q * (q - 1) / 2 - 2), others)
     found = share * others + np.diag(spreads)
-    found[slopes, slopes] = mean + kept * off
+    found[slopes, slopes], _ = alike(spreads[:-1], variance)
     return found, min(1.0, share + 1 / q) * variance
+
+
+def alike(values: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
+    """Return noisy `values` (k,), nearer to their mean, and what is left of the `variance` of their noise.
+
+    Their differences from the mean are kept by the share of their squares that is no noise (James and Stein 1961).
+    """
+    if len(values) < 4:
+        return values, variance
+    mean = float(np.mean(values))
+    share = _kept(variance * (len(values) - 3), values - mean)
+    return mean + share * (values - mean), min(1.0, share + 1 / len(values)) * variance
 
 
 def _kept(noise: float, values: np.ndarray) -> float:

@@ -13,6 +13,8 @@ LEAST = 2.0**-5
 """The least half of a range, over half the width of declared bounds."""
 ERROR = 0.08
 """The deviation of the two means of a column that a batch of the search should have."""
+SPREAD = 1 / 3
+"""About the variance of a place, and of a distance, in the range that is searched: that of a uniform law."""
 FAR = 2.5
 """In units: columns that are further from their centres, in the root mean square, are placed anew."""
 _CLEAR = 3.0  # a spread is seen if it is so many errors
