@@ -10,6 +10,8 @@ import numpy as np
 
 from streamdp.errors import ConfigError, SchemaError
 
+_LARGEST = 1e150  # its square stays within the doubles
+
 
 def is_numeric(values: object) -> bool:
     """Return whether values may hold real numbers: no times, no complex numbers and nothing masked.
@@ -44,12 +46,24 @@ def number(what: str, value: Any) -> float:
     raise SchemaError(f"{what}: expected {reason}")
 
 
-def finite_array(state: Mapping[str, object], name: str, shape: tuple[int, ...]) -> np.ndarray:
+def flag(state: Mapping[str, object], name: str) -> bool:
+    """Return an entry of a state, by its name. Raises `KeyError` without it, `ConfigError` unless true or false."""
+    if not isinstance(state[name], bool):
+        raise ConfigError(f"state: {name}: expected true or false")
+    return bool(state[name])
+
+
+def finite_array(
+    state: Mapping[str, object], name: str, shape: tuple[int, ...], largest: float = _LARGEST
+) -> np.ndarray:
     """Return the entry `name` of a state as a new array of floats.
 
-    Raises `KeyError` if there is no such entry, `ConfigError` unless it has this shape and finite numbers.
+    Raises `KeyError` if there is no such entry, `ConfigError` unless it has this shape and numbers of at most the
+    `largest`, of either sign.
     """
     numbers = np.array(state[name], dtype=float)
-    if numbers.shape != shape or not np.isfinite(numbers).all():
-        raise ConfigError(f"state: {name}: expected finite numbers of shape {shape}, got shape {numbers.shape}")
+    if numbers.shape != shape or not np.all(np.abs(numbers) <= largest):
+        raise ConfigError(
+            f"state: {name}: expected numbers of shape {shape} within {largest:g}, got shape {numbers.shape}"
+        )
     return numbers

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from river import base as river_base
 
-from streamdp.data.floats import floats
+from streamdp.data.floats import flag, floats
 from streamdp.data.records import MOST_RECORDS, RawRecord, check_record
 from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import (
@@ -1090,12 +1090,13 @@ class Estimator(river_base.Estimator, Parameters):
             new = object.__new__(type(self))
             vars(new).update(self._attributes_of(new))
             try:
-                new._load(state)
+                with np.errstate(over="raise", divide="raise", invalid="raise"):
+                    new._load(state)
             except KeyError as missing:
                 raise ConfigError(f"state: lacks {missing}") from None
             except StreamDPError:
                 raise
-            except (TypeError, ValueError, OverflowError, IndexError):
+            except (TypeError, ValueError, ArithmeticError, IndexError):
                 raise ConfigError("state: expected what state_dict returns") from None
             if self._features is not None:
                 self.learner.discard()
@@ -1129,7 +1130,7 @@ class Estimator(river_base.Estimator, Parameters):
         counts = {name: int(state[name]) for name in self._counts()}
         if not all(0 <= n <= MOST_RECORDS for n in counts.values()):
             raise ConfigError(f"state: expected counts from 0 to {MOST_RECORDS}, got {counts}")
-        tainted = self._admission.tainted or not state["private"]
+        tainted = self._admission.tainted or not flag(state, "private")
         self._admission.begin(spent, read_history(state["caps"]), tainted)
         self.learner.read(state)
         self._set_counts(counts)

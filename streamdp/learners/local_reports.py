@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from streamdp.data.floats import finite_array, floats
+from streamdp.data.floats import finite_array, flag, floats
 from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
@@ -41,7 +41,6 @@ from streamdp.scaling.units import Scaling, Units, free_units, scaling_of
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
 _LARGEST_THETA = 1e100
-_LARGEST_SUM = 1e120
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _MOST_PAIRED = 32  # more columns have more pairs than most streams have information about
 
@@ -408,7 +407,6 @@ class LocalReports(Learner):
         measured = segments[:, d + 1 :] > 0
         if (
             np.abs(numbers).max() > _LARGEST_THETA
-            or np.abs(segments).max(initial=0.0) > _LARGEST_SUM
             or segments[:, d:].min(initial=0.0) < 0
             or np.any(measured != (measured.all(axis=1) & (segments[:, d] > 0))[:, None])
         ):
@@ -417,7 +415,7 @@ class LocalReports(Learner):
         blocks = arrays.read_blocks(state)
         arrays.units.read(state, len(segments))
         arrays.state[:], arrays.segments[:], arrays.blocks[:] = numbers, segments, blocks
-        self.merged = bool(state["merged"])
+        self.merged = flag(state, "merged")
 
     @property
     def information(self) -> float:

@@ -220,8 +220,10 @@ class Roots(OfCells):
             np.any(self._blocks[:, 0] < 1)
             or np.any(np.abs(self.thresholds) > 1)
             or np.any(self._search[:, _SLOPE] <= 0)
+            or np.any(self._search[:, _LOW] >= self._search[:, _HIGH])
+            or not (len(blocks) or np.all(self._search[:, _SEARCHES]))
         ):
-            raise ConfigError("state: expected blocks of records, and thresholds in [-1, 1]")
+            raise ConfigError("state: expected blocks of records, thresholds in [-1, 1], and intervals that they found")
 
     def merge(self, parts: Sequence[Roots]) -> None:
         """Start from what others have learned: all their ended blocks, and the search of the one with most records."""

@@ -56,9 +56,7 @@ class Scales:
 
     def read(self, state: Mapping[str, object]) -> np.ndarray:
         """Return (3 k,), as `start`, of a stored state. Raises `ConfigError` for numbers out of range."""
-        plain, k = self.start.reshape(3, -1), len(self)
-        table = finite_array({"scales": plain[:2], **state}, "scales", (2, k))
-        final = finite_array({"final": plain[2], **state}, "final", (k,))
+        table, final = finite_array(state, "scales", (2, len(self))), finite_array(state, "final", (len(self),))
         if np.abs(table[0]).max(initial=0.0) > 2 or table[1].min(initial=1.0) <= 0 or table[1].max(initial=1.0) > 1:
             raise ConfigError("state: scales out of range")
         return np.concatenate([table.ravel(), final != 0])

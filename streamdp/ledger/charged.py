@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamdp.data.floats import flag
 from streamdp.errors import ConfigError, StreamDPError
 from streamdp.ledger.periods import Cap, loosest, parse_cap, refusals
 from streamdp.privacy.composition import Spend
@@ -90,7 +91,7 @@ def read_history(state: Any) -> CapHistory:
             str(mark): frozenset((str(parse_cap(str(text))), bool(own)) for text, own in caps)
             for mark, caps in state["charged"].items()
         }
-        return CapHistory(ledgers, bool(state["uncapped"]))
+        return CapHistory(ledgers, flag(state, "uncapped"))
     except (KeyError, TypeError, ValueError, AttributeError, StreamDPError):
         raise ConfigError("state: expected the caps under which its records were charged") from None
 

@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.optim import follow
 from streamdp.scaling.arrays import UnitArrays
 
 CHANGES = follow.KNOWN, -1
 """Where `blocks` have how many changes were noticed."""
-
-_LARGEST_SUM = 1e120
 
 
 class Arrays(NamedTuple):
@@ -40,17 +39,17 @@ class Arrays(NamedTuple):
 
     def read_blocks(self, state: Mapping[str, object]) -> np.ndarray:
         """Return the blocks of a state. Raises `ConfigError` for numbers out of range."""
-        out, rows = np.zeros_like(self.blocks), np.array(state["blocks"], dtype=float)
+        out, rows = np.zeros_like(self.blocks), np.asarray(state["blocks"])
         width, after = out.shape[1], follow.SAVED - follow.OPEN
         used, d = len(rows) - after, (width - 2) // 5
         if rows.ndim != 2 or rows.shape[1] != width or not 0 <= used <= follow.BLOCKS:
             raise ConfigError(f"state: blocks: expected rows of {width} numbers, got shape {rows.shape}")
+        rows = finite_array(state, "blocks", rows.shape)
         out[:used], out[follow.OPEN : follow.SAVED] = rows[:used], rows[used:]
         levels, numbers = rows[:used, -1], out[follow.NUMBERS]
         sums = np.concatenate([rows[: used + 2, 5 * d : -1], rows[:used, 3 * d : 4 * d]], axis=None)
         if (
-            not np.abs(rows).max() <= _LARGEST_SUM  # also not a number
-            or np.any(levels != np.rint(levels))
+            np.any(levels != np.rint(levels))
             or np.any(np.diff(levels) > 0)
             or not np.all((levels >= 1) & (levels <= follow.LEVELS))
             or sums.min() < 0

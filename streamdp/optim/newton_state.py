@@ -17,7 +17,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.reading import change
 
-_LARGEST_SUM = 1e150  # its square stays within the doubles
+_FURTHEST = 1e59  # further than steps come
 _OTHER = 4.0  # how far another sigma is trusted
 
 
@@ -176,10 +176,9 @@ class State:
         """
         sums = [value for value in vars(self).values() if isinstance(value, float)]
         total = self.blocks.sum(axis=0)
-        sound = min(sums) >= 0 and max(np.max(np.abs(self.numbers())), *sums) <= _LARGEST_SUM
-        if not sound or (total[change.WEIGHT] > 0) != (self.weight > 0):
+        if min(sums) < 0 or np.abs(self.point).max() > _FURTHEST or (total[change.WEIGHT] > 0) != (self.weight > 0):
             raise ConfigError("state: its sums are out of range")
-        change.check(self.blocks, _LARGEST_SUM)
+        change.check(self.blocks)
         check(self.point)
         if self.weight > 0:
             check(change.means(total, curvature.parameters, curvature.loss.has_scale)[0])

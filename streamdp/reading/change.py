@@ -263,12 +263,12 @@ def forget(blocks: np.ndarray, before: int) -> None:
     blocks[: len(kept)] = kept
 
 
-def check(blocks: np.ndarray, largest: float) -> None:
-    """Raise `ConfigError` for finite blocks that `add` cannot have made, or absolute values above the largest."""
+def check(blocks: np.ndarray) -> None:
+    """Raise `ConfigError` for finite blocks that `add` cannot have made."""
     levels, sums = blocks[:, LEVEL], blocks[:, WEIGHT:LEVEL]
     whole = np.all(levels == np.round(levels)) and np.all(np.diff(levels) <= 0) and levels.max() <= _LEVELS
     counted = np.all(sums >= 0) and np.all(sums[:, 0] <= sums[:, 2] * (1 + 1e-9)) and np.all(sums[:, 1] <= sums[:, 0])
-    unused = not blocks[levels == 0].any()
+    unused = not blocks[levels == 0].any() and levels[-1] == 0
     in_use = np.all(sums[levels > 0, 0] > 0)
-    if not (whole and counted and unused and in_use and levels.min() >= 0 and np.max(np.abs(blocks)) <= largest):
+    if not (whole and counted and unused and in_use and levels.min() >= 0):
         raise ConfigError("state: its averages are out of range")

@@ -15,7 +15,7 @@ from streamdp.scaling import unit_table as k
 
 FIRST_SCALE = 0.44
 """Of a column with bounds: between 1/3, for bounds at three spreads, and 3^(-1/2), for evenly spread values."""
-_LARGEST_SCALE = 1e100
+_FINEST_SCALE = 2.0**-40  # of half the bounds: devices accept the same scales
 _MOST_COUNTED = 1e15
 _FINEST = -5.75 * math.log(2)  # a spread nearer to the finest one of `location_scale` than to the next
 _LEAST_POSTERIOR = -1e30  # beside a largest of 0: posteriors are floats of 32 bits
@@ -94,16 +94,20 @@ class UnitArrays(NamedTuple):
         Raises `ConfigError` for numbers out of range.
         """
         scales = finite_array(state, "scales", (len(self.table), k.LEARNED))
-        progress = finite_array(state, "progress", self.progress.shape)
+        progress = finite_array(state, "progress", self.progress.shape, k.DONE)
         cells = read_posterior(state, "posterior", self.posterior)
         pairs = finite_array(state, "pairs", self.pair_evidence.shape)
         far = finite_array(state, "tails", self.tail_evidence.shape)
+        middle, half = np.zeros(len(scales)), np.ones(len(scales))
+        if np.isfinite(self.table[-1, k.UNIT]):
+            middle[-1], half[-1] = self.table[-1, [k.ORIGIN, k.UNIT]]
         if (
             np.delete(progress, k.CLASS).min() < 0
             or progress[k.SEGMENT] > max(segments - 1, 0)
             or np.abs(progress[k.CLASS :]).max() > _MOST_COUNTED
-            or scales[:, 1].min() < 1e-60
-            or np.abs(scales[:, :2]).max() > _LARGEST_SCALE
+            or np.any(np.abs(scales[:, k.CENTRE] - middle) > 2 * half)
+            or np.any(scales[:, k.SCALE] < _FINEST_SCALE * half)
+            or np.any(scales[:, [k.SCALE, k.RESTARTED]] > half[:, None] / _FINEST_SCALE)
             or scales[:, k.SINCE].max() > progress[k.TOTAL]
             or scales[:, k.SINCE].min() < -_MOST_COUNTED
             or scales[-1, k.SINCE] > 0

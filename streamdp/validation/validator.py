@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import FreshWords, Rng, draw
 from streamdp.validation import drift, quality, sums
@@ -219,10 +220,7 @@ class Validator:
         Raises `ConfigError` for numbers out of range; `KeyError`, `TypeError` and `ValueError` mean that it is no
         state.
         """
-        found = {name: np.array(state[name], dtype=float) for name in self._numbers()}
-        for name, mine in self._numbers().items():
-            if found[name].shape != mine.shape or not np.all(np.abs(found[name]) < 1e150):
-                raise ConfigError(f"state: validation.{name} is out of range")
+        found = {name: finite_array(state, name, mine.shape) for name, mine in self._numbers().items()}
         progress = found["progress"]
         if progress.min() < 0 or not 0 <= progress[END] - progress[MET] <= 512:
             raise ConfigError("state: validation.progress is out of range")
