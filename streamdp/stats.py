@@ -85,7 +85,7 @@ class _Single(river_stats.base.Univariate):
         `by` is the group of the value, None without groups, and `subject` the person, if there is a ledger. Raises
         `SchemaError` for a value or group that was not declared, before anything is spent.
         """
-        self.estimator.learn_one({_VALUE: x} | ({} if by is None else {_GROUP: by}), subject=subject)
+        self.estimator.learn_one({_VALUE: x} if by is None else {_VALUE: x, _GROUP: by}, subject=subject)
 
     def get(self) -> Any:
         """Return the statistic, as `Statistics.get`: by group if there are groups.
