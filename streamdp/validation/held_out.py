@@ -97,7 +97,7 @@ class HeldOut(Validator):
     @property
     def least(self) -> float:
         """See `Validator.least`: a quarter of them, in groups of equal size, determine the constant."""
-        task, n = self.task, 1
+        task, n = self.task, 1.0
         while (
             task.lacks(task.counted(self.known, np.full(task.groups, n / task.groups), n, self._counts.variance)) >= 1
         ):

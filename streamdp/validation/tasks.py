@@ -74,7 +74,7 @@ class Numbers:
         n = known[3:].sum()
         return float((known[2] * PARTS / 2 + n / 4) / (_NEAR * n) ** 2) if n > 0 else math.inf
 
-    def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
+    def counted(self, known: np.ndarray, counts: np.ndarray, n: float, variance: float) -> np.ndarray:
         """What is `known`, as a new array, after `counts` of the groups of n records, each with this `variance`."""
         return known + np.concatenate([[0.0, 0.0, variance], counts])
 
@@ -155,7 +155,7 @@ class Classes:
         (q, excess), (least, part) = self.shares(known), _SURE
         return excess / max(least, -part * float(q @ np.log(q)))
 
-    def counted(self, known: np.ndarray, counts: np.ndarray, n: int, variance: float) -> np.ndarray:
+    def counted(self, known: np.ndarray, counts: np.ndarray, n: float, variance: float) -> np.ndarray:
         """See `Numbers.counted`."""
         p = np.clip(counts / n, 0.0, 1.0)
         spread = 4 * n * np.maximum(p * (1 - p), 1 / n) + 4 * variance

