@@ -17,6 +17,7 @@ from streamdp.optim.loops cimport (
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, scratch, whole_numbers, wipe
 from streamdp.privacy.samplers cimport HUGE
+cimport streamdp.privacy.ziggurat  # SDP_CLONES
 
 from streamdp.scaling.units import FAR as DEVIATIONS, FAR_OF_NUMBERS as DEVIATIONS_OF_NUMBERS, MOST, ROOM as ROOM_OF_COLUMNS
 
@@ -32,7 +33,7 @@ cdef extern from *:
     #include <math.h>
     #include <stdint.h>
     #include <string.h>
-    static void sdp_add_cells(int64_t *out, const double *x, double cells, Py_ssize_t n) {
+    SDP_CLONES static void sdp_add_cells(int64_t *out, const double *x, double cells, Py_ssize_t n) {
         const double shift = 6755399441055744.0;
         int64_t zero, bits, far = 0;
         Py_ssize_t j;
@@ -50,7 +51,23 @@ cdef extern from *:
                 out[j] += (int64_t) rint(x[j] * cells) - (bits - zero);
             }
     }
+
+    /* The upper triangle of h z z' row by row, with off-diagonal entries times `root`; z is x (p,), and a last 1 if there
+       is an intercept. */
+    SDP_CLONES static void sdp_triangle(double *out, const double *x, double h, double root, Py_ssize_t p, int intercept) {
+        Py_ssize_t j, k;
+        for (j = 0; j < p; j++) {
+            double left = h * x[j];
+            *out++ = left * x[j];
+            left *= root;
+            for (k = j + 1; k < p; k++) *out++ = left * x[k];
+            if (intercept) *out++ = left;
+        }
+        if (intercept) *out = h;
+    }
     """
+    void triangle "sdp_triangle"(
+        double* out, const double* x, double h, double root, Py_ssize_t p, bint intercept) noexcept nogil
     void add_cells "sdp_add_cells"(int64_t* out, const double* x, double cells, Py_ssize_t n) noexcept nogil
 
 
@@ -92,7 +109,7 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
     cdef const double* spec = at.spec
     cdef const double* theta = at.theta
     cdef Py_ssize_t p = at.p, intercept = <Py_ssize_t> spec[INTERCEPT], q = p + intercept
-    cdef Py_ssize_t d = _parameters_of(at, size), place = d, i, j, k
+    cdef Py_ssize_t d = _parameters_of(at, size), i, j
     cdef double square = intercept, u = theta[q - 1] if intercept else 0.0, c = spec[SHAPE], weight = 1.0
     cdef double a = 0.0, h = 1.0, r, left, chance, root = sqrt(2.0)
     cdef bint huber = spec[LOSS] == HUBER
@@ -126,17 +143,7 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
             out[i * q + j] = left * x[j]
         if intercept:
             out[i * q + p] = left
-    for j in range(p):
-        left = h * x[j]
-        out[place] = left * x[j]
-        left *= root
-        for k in range(j + 1, p):
-            out[place + k - j] = left * x[k]
-        place += q - j
-        if intercept:
-            out[place - 1] = left
-    if intercept:
-        out[place] = h
+    triangle(out + d, x, h, root, p, intercept)
 
 
 cdef int check_room(const Point* at, double factor, Py_ssize_t size) except -1:

@@ -10,6 +10,8 @@ import numpy as np
 
 from libc.math cimport INFINITY, exp, exp2, log, sqrt
 
+cimport streamdp.privacy.ziggurat  # SDP_CLONES
+
 
 cdef float _steps[(2 * CENTRES - 1) * SPREADS]  # exp(1.7 h/s) of all distances h of two centres
 cdef double _rates[SPREADS]  # 1.7/s
@@ -27,13 +29,6 @@ cdef extern from *:
     #define SDP_SPREADS 13
     #define SDP_CELLS (SDP_CENTRES * SDP_SPREADS)
     #define SDP_BLOCK (8 * SDP_SPREADS)  /* whole vectors */
-    /* Eight cells at once where the processor can. */
-    #if defined(__x86_64__) && defined(__gnu_linux__)
-    #define SDP_CLONES __attribute__((target_clones("avx2", "default")))
-    #else
-    #define SDP_CLONES
-    #endif
-
     /* ln x of a normal float, to some units in the last place. The library's log is not vectorised. With x = 2^e m and m
        from sqrt(1/2) to sqrt(2), ln m = 2 (s + s^3/3 + ... + s^9/9), s = (m - 1)/(m + 1). */
     static inline float sdp_log(float x) {
