@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamdp.estimators.loading import load
     from streamdp.ledger.ledger import Ledger
     from streamdp.optim.domains import Box, L2Ball, RealSpace
-    from streamdp.optim.losses import Hinge, Huber, Logistic, Quantile, Softmax, Squared
+    from streamdp.optim.losses import Hinge, Huber, Logistic, Poisson, Quantile, Softmax, Squared
     from streamdp.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PureDP, parse_budget
     from streamdp.privacy.mechanisms import Gaussian, Laplace, PrivUnit
     from streamdp.runtime.runner import Runner
@@ -51,7 +51,7 @@ _HOMES = {
     "streamdp.estimators.loading": "load",
     "streamdp.ledger.ledger": "Ledger",
     "streamdp.optim.domains": "Box L2Ball RealSpace",
-    "streamdp.optim.losses": "Hinge Huber Logistic Quantile Softmax Squared",
+    "streamdp.optim.losses": "Hinge Huber Logistic Poisson Quantile Softmax Squared",
     "streamdp.privacy.guarantees": "ApproxDP GaussianDP Guarantee PureDP parse_budget",
     "streamdp.privacy.mechanisms": "Gaussian Laplace PrivUnit",
     "streamdp.runtime.runner": "Runner",
@@ -101,6 +101,7 @@ __all__ = [
     "Logistic",
     "PanPrivateClassifier",
     "PanPrivateRegressor",
+    "Poisson",
     "PrivUnit",
     "PrivacyWarning",
     "PureDP",

@@ -238,7 +238,7 @@ _TEXTS = {
 }
 
 
-@documented(_GUARANTEE, _TEXTS, loss="`huber`, `quantile` or `squared`, or a loss.")
+@documented(_GUARANTEE, _TEXTS, loss="`huber`, `squared`, `poisson` or `quantile`, or a loss.")
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     """A private linear model of numbers, as a regressor of scikit-learn.

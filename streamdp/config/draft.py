@@ -21,8 +21,8 @@ import polars as pl
 
 from connectors.textform import TextForm
 from streamdp.config.file import stem
-from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, usual_trust
-from streamdp.data.inspection import uneven
+from streamdp.config.trust import ANSWERS, COUNTS, NEED_DELTA, QUESTION, usual_trust
+from streamdp.data.inspection import are_counts, uneven
 from streamdp.data.notation import Notation
 from streamdp.errors import ConfigError, suggestion
 from streamdp.estimators.door import Trust
@@ -352,9 +352,10 @@ def draft(
         lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
     lines += ["  target:", *_target(None if target is None else by_name[target], people, public)]
     lines += _subject(who, who == subject)
-    lines += _model(trust or usual_trust({"source": source}), items_per_user)
-    if target is not None and (why := _uneven(by_name[target])) is not None:
-        lines.insert(lines.index("  budget: eps=1") + 1, f"  loss: squared  # learns the mean, because {why}")
+    trust = trust or usual_trust({"source": source})
+    lines += _model(trust, items_per_user)
+    if target is not None and (loss := _loss(by_name[target], trust)) is not None:
+        lines.insert(lines.index("  budget: eps=1") + 1, loss)
     return "\n".join(lines) + "\n"
 
 
@@ -509,11 +510,19 @@ def _alike(found: Sequence[str]) -> list[str]:
     return []
 
 
-def _uneven(column: DraftColumn) -> str | None:
-    """Why Huber's loss learns neither the mean nor the median of a target; None: it is both, or there are classes."""
+def _loss(column: DraftColumn, trust: Trust) -> str | None:
+    """The line of another loss than Huber's, which learns neither the mean nor the median of a target; None: of none.
+
+    The losses of counts were compared by `python -m benchmarks.counts`.
+    """
     if column.kind != "number" or set(column.counts) == {"0", "1"}:
         return None
-    return uneven(column.values.str.strip_chars().cast(pl.Float64, strict=False).drop_nulls().to_numpy())
+    values = column.values.str.strip_chars().cast(pl.Float64, strict=False).drop_nulls().to_numpy()
+    if (why := uneven(values)) is None:
+        return None
+    if trust in COUNTS and are_counts(values):
+        return f"  loss: poisson  # learns the mean of counts, whose logarithm is linear, because {why}"
+    return f"  loss: squared  # learns the mean, because {why}"
 
 
 def _bounds(column: DraftColumn) -> str:

@@ -33,6 +33,8 @@ ANSWERS: dict[Trust, str] = {
 """What the answers mean."""
 
 NEED_DELTA: tuple[Trust, ...] = ("process", "window", "shuffler")
+COUNTS: tuple[Trust, ...] = ("process", "window")
+"""Where a draft takes the Poisson loss for counts: `python -m benchmarks.counts`."""
 LEAST_DELTA = 1e-8
 """delta of a job that does not say how many records it expects."""
 WHOLE_FILE = 2**20
@@ -65,7 +67,7 @@ def usual_trust(settings: Mapping[str, object]) -> Trust:
 def _has_newton(loss: object) -> bool:
     """Whether a loss, as a job names it, has a bounded curvature; None is the default one."""
     name, clip = (loss.get("name"), loss.get("clip")) if isinstance(loss, Mapping) else (loss, None)
-    return name in (None, "huber", "squared", "logistic", "softmax") and clip is None
+    return name in (None, "huber", "squared", "poisson", "logistic", "softmax") and clip is None
 
 
 def usual_delta(records: int | None) -> float:

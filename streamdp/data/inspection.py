@@ -140,6 +140,11 @@ def uneven(values: np.ndarray) -> str | None:
     return "mean and median are far apart" if apart > _FAR_APART * float(np.std(values)) else None
 
 
+def are_counts(values: np.ndarray) -> bool:
+    """Whether numbers (n,) look like counts: whole, none below 0, and more than two of them differ."""
+    return bool(np.all((values >= 0) & (values == np.floor(values)))) and len(np.unique(values)) > 2
+
+
 class Inspection:
     """An encoder that counts what it encodes. It gives a source the place of the schema; see `records.Encoder`."""
 
@@ -260,14 +265,18 @@ class Inspection:
             out.append(f"in the records that are left out {', '.join(differ)}: the model is not for people like them")
         return out
 
-    def between(self) -> list[str]:
-        """Say that Huber's loss learns a number between the mean and the median of the target, if it does."""
-        why = uneven(np.concatenate(self._targets)) if self._targets else None
-        if why is None:
+    def between(self, log_link: bool) -> list[str]:
+        """Say that Huber's loss learns a number between the mean and the median of the target, if it does.
+
+        `log_link`: whether the loss may be one whose mean has a linear logarithm.
+        """
+        values = np.concatenate([np.zeros(0), *self._targets])
+        if (why := uneven(values)) is None:
             return []
+        of_counts = "loss: poisson the mean of counts, " if log_link and are_counts(values) else ""
         return [
             f"{self._schema.target!r}: {why}, and Huber's loss, the default, learns a number between mean and median: "
-            "loss: squared learns the mean, and loss: quantile the median"
+            f"loss: squared learns the mean, {of_counts}and loss: quantile the median"
         ]
 
     def padded(self) -> list[str]:

@@ -780,7 +780,11 @@ class Estimator(river_base.Estimator, Parameters):
             return None
         centre, unit, _ = self.learner.place_of_target
         near = [bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2]
-        return float(self._decided(np.array([near]))[0]) if near else None
+        return self._of_target(near[0]) if near else None
+
+    def _of_target(self, value: float) -> float:
+        """A value of the target as it comes, of what `_target_bounds` is about."""
+        return value
 
     n_changes: int = of_learner(Learner, "n_changes")
     last_change: int | None = of_learner(Learner, "last_change")
@@ -944,12 +948,12 @@ class Estimator(river_base.Estimator, Parameters):
 
     @property
     def link(self) -> str | None:
-        """What is learned of the target: "log", or None for the target as it comes."""
-        return "log" if isinstance(self.target, Mapping) else None
+        """What is linear: the "log" of the target, or of its mean; None: the target as it comes, or a score."""
+        return "log" if isinstance(self.target, Mapping) or self.learner.problem.loss.log_link else None
 
     @property
     def cut(self) -> tuple[float, float] | None:
-        """The bounds of what is learned of the target, to which predictions are cut; None: there are none."""
+        """The bounds of what is linear, to which predictions are cut; None: there are none."""
         return self._target_bounds()
 
     @property

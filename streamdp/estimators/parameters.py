@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Estimator = TypeVar("Estimator", bound=type)
 Plan = TypeVar("Plan", bound="DataclassInstance")
 
-REGRESSION_LOSSES = '"huber", "squared" (the mean) or "quantile"'
+REGRESSION_LOSSES = '"huber", "squared" (the mean), "poisson" (the mean, whose logarithm is linear) or "quantile"'
 CLASSIFICATION_LOSSES = '"logistic", "softmax" or "hinge"'
 
 SHARED: Mapping[str, str] = {
@@ -71,10 +71,10 @@ SHARED: Mapping[str, str] = {
 
 METHOD = """
         "newton": averaged Newton steps from gradients and curvature, in batches that grow; no step size, horizon or
-        domain is needed (see `optim.newton`). It takes "huber", "squared", "logistic" and "softmax", without `clip`:
-        only there is the sensitivity of the curvature proved (see `optim.curvature`). "ac-sa": the accelerated steps of
-        the paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`.{} "auto": "newton" if the loss
-        has a curvature, else "ac-sa"."""
+        domain is needed (see `optim.newton`). It takes "huber", "squared", "poisson", "logistic" and "softmax", without
+        `clip`: only there is the sensitivity of the curvature proved (see `optim.curvature`). "ac-sa": the accelerated
+        steps of the paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`.{} "auto": "newton" if
+        the loss has a curvature, else "ac-sa"."""
 """The text of the parameter `method`; {} is for further methods."""
 
 BATCHED: Mapping[str, str] = {

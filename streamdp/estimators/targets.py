@@ -37,12 +37,31 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         return not self._plain_targets
 
     @cached_property
+    def _exponential(self) -> bool:
+        """Whether the exponential of the linear predictor is predicted."""
+        return self.link == "log"
+
+    @property
+    def cut(self) -> tuple[float, float] | None:
+        bounds = super().cut
+        if bounds is None or self._of_log or not self._exponential:
+            return bounds
+        low, high = (math.log(bound) if bound else _LEAST for bound in bounds)
+        return max(low, _LEAST), high
+
+    @cached_property
     def _cut(self) -> tuple[float, float] | None:
         return self.cut
 
     @property
     def _has_open_target(self) -> bool:
         return self.target is None
+
+    def _resolve_loss(self) -> Loss:
+        loss = super()._resolve_loss()
+        if loss.log_link and self._of_log:
+            raise ConfigError(f"target: loss {loss.name} learns the target as it comes: declare it without transform")
+        return loss
 
     def _target_bounds(self) -> tuple[float, float] | None:
         if self.target is None:
@@ -63,6 +82,9 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
             raise SchemaError("target: log needs bounds above 0")
         return float(np.log(low)), float(np.log(high))
 
+    def _of_target(self, value: float) -> float:
+        return math.exp(value) if self._of_log else value
+
     def _encode_targets(self, y: object) -> np.ndarray:
         if isinstance(y, np.ndarray) and y.dtype.kind in "iuf":
             return self._learned_targets(floats("y", y))
@@ -81,8 +103,8 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         return np.where(np.isfinite(y), np.log(np.clip(y, *declared["bounds"])), y)  # others are refused
 
     def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
-        if what == "randomizer" and self._of_log:
-            raise NotAvailableError("randomizer: a device takes no log of a target; declare target=(low, high)")
+        if what == "randomizer" and self._exponential:
+            raise NotAvailableError("randomizer: a device takes no log; declare target=(low, high), with another loss")
         return super()._learner(kind, what)
 
     def model_dict(self) -> dict[str, Any]:
@@ -91,7 +113,8 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
     def predict_one(self, x: RawRecord, **kwargs: object) -> float:
         """Return the prediction for one record, as River expects also with nothing learned; 0 without known features.
 
-        With a log target it is the exponential of the prediction of the log, which is a median, and not a mean.
+        With a log target it is the exponential of the prediction of the log, which is a median, and not a mean; with
+        loss "poisson" it is the mean.
 
         Parameters
         ----------
@@ -107,7 +130,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         (score,) = scores or prediction.of_record(x)
         if self._cut is not None:
             score = min(max(score, self._cut[0]), self._cut[1])
-        return float(np.exp(score)) if self._of_log else score
+        return float(np.exp(score)) if self._exponential else score
 
     def predict_many(self, X: Any) -> Any:
         """Return the predictions for the rows of a frame, in its form.
@@ -125,14 +148,14 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
 
     def _decided(self, scores: np.ndarray) -> np.ndarray:
         found = scores[:, 0] if self._cut is None else np.clip(scores[:, 0], *self._cut)
-        return np.exp(found) if self._of_log else found
+        return np.exp(found) if self._exponential else found
 
     def _target_task(self, loss: Loss) -> Task:
         if self._of_log:
             raise ConfigError("validation: answers are about the target as it comes; declare it without transform")
         bounds = self._target_bounds()
         if isinstance(loss, Squared) and bounds is not None:
-            return Squares(*bounds)
+            return Squares(*bounds, exponential=loss.log_link)
         return Numbers(loss.level, *(bounds or (-math.inf, math.inf)))
 
 

@@ -43,8 +43,9 @@ _PARAMETERS = {
     "method": """
         How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where the
         loss allows it, otherwise "private-range", whatever the size of a window.
-        "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber, squared, logistic and softmax losses
-        without clip; it uses no domain, smoothness or strong convexity, and learns from all windows together.
+        "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber, squared, Poisson, logistic and
+        softmax losses without clip; it uses no domain, smoothness or strong convexity, and learns from all windows
+        together.
         "private-range" (`PrivateRange`; Bassily, Sun 2023, Algorithm 4): noisy accelerated steps; if it reduces the
         noise, it first finds the range of the users' gradients and adds noise for that range only; it needs a number of
         users that grows like sqrt(d).

@@ -25,7 +25,7 @@ from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import NotAtBoundaryError, NotAvailableError, check_choice, check_whole
 from streamdp.learners.learner import WITH_DELTA, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
+from streamdp.learners.region import USUAL, Region, check_link, check_newton, check_unplanned
 from streamdp.optim.ac_sa import Problem
 from streamdp.optim.batch_steps import BatchSteps, Probes
 from streamdp.optim.curvature import Curvature, has_curvature
@@ -103,6 +103,7 @@ class Batches(Learner):
         self.follows = follows(plan.change, None if self.method == "newton" else f'with method="{self.method}"')
         self.free = self.method == "newton" and all(free_units(problem.intercept, problem.given_domain).values())
         """Whether theta is learned in units that follow from what was released."""
+        check_link(problem.loss, self.method == "newton")
         if self.method == "newton":
             check_newton(problem.loss, "ac-sa")
             check_unplanned(vars(plan), "ac-sa")
@@ -207,7 +208,14 @@ class Batches(Learner):
             and self.batch_steps.problem.accelerated
         ):
             self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
+        self._go_to_middle()
+
+    def _go_to_middle(self) -> None:
+        """Take the next vectors where the steps are."""
+        from streamdp.optim.loops import LINK
+
         self.middle = self.batch_steps.middle
+        self.spec[LINK] = self.batch_steps.link
 
     def go(self, place: tuple[int, int, int]) -> None:
         """Go to a batch, a `BatchSteps.place`; what was learned stays. Raises `ConfigError` if it is out of range."""
@@ -250,7 +258,7 @@ class Batches(Learner):
             if not self.open.records[0]:
                 if self.full != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
                     self._begin_phase()
-                self.middle = self.batch_steps.middle
+                self._go_to_middle()
                 self._wipe()  # it may have been interrupted before
                 self._open()
                 left = self.end_full()
@@ -280,7 +288,7 @@ class Batches(Learner):
         self.batch_steps.move(total, size, advance, probes)
         if (self.batch_steps.place[:2], self.batch_steps.batch) != before:
             self._begin_phase()
-        self.middle = self.batch_steps.middle
+        self._go_to_middle()
 
     # -- batches whose records are in other processes: see `divided` --------------------------------------------------
 

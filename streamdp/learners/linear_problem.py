@@ -66,6 +66,11 @@ class LinearProblem:
             raise ConfigError(f"domain: expected an L2Ball, a Box or None, got {type(self.domain).__name__}")
         if isinstance(self.domain, Box) and not (self.domain.low < 1e60 and self.domain.high > -1e60):
             raise ConfigError(f"domain: expected a box that reaches within 1e60 of zero, got {self.domain}")
+        if self.loss.log_link:
+            if self.target is None or self.target[0] < 0:
+                raise ConfigError(f"target: loss {self.loss.name} needs bounds (low, high) with low of at least 0")
+            if not self.intercept or self.given_domain:
+                raise ConfigError(f"loss: {self.loss.name} needs an intercept, and no domain")
 
     @property
     def outputs(self) -> int:

@@ -36,10 +36,19 @@ def check_newton(loss: Loss, planned: str) -> None:
     if not has_curvature(loss):
         raise ConfigError(
             f'method="newton" needs a bounded curvature, which {loss!r} does not have: only Huber, '
-            f'squared, logistic and softmax losses without clip have one; use method="auto" or "{planned}"'
+            f'squared, Poisson, logistic and softmax losses without clip have one; use method="auto" or "{planned}"'
         )
     if loss.weighting is not None:
         raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")
+
+
+def check_link(loss: Loss, newton: bool) -> None:
+    """Raise `ConfigError` for a loss with a log link and other steps than those by `newton`, with scaling."""
+    if loss.log_link and not newton:
+        raise ConfigError(
+            f"loss: {loss.name} is learned by Newton's steps alone: use trust process, shuffler or window, with their "
+            "usual method and scaling; or loss squared, which learns a mean that is linear"
+        )
 
 
 @dataclass(frozen=True)

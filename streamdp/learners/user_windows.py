@@ -25,7 +25,7 @@ from streamdp.errors import (
 )
 from streamdp.learners.learner import WITH_DELTA, Collector
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
+from streamdp.learners.region import USUAL, Region, check_link, check_newton, check_unplanned
 from streamdp.learners.user_answers import sensitivity_of_average
 from streamdp.learners.user_reports import UserWindow
 from streamdp.learners.window_buffer import Gathering
@@ -40,7 +40,7 @@ from streamdp.privacy.release import Release
 from streamdp.privacy.statement import WINDOW, Unit
 from streamdp.reading.batch_intervals import WINDOWS, StepEstimates
 from streamdp.reading.change import follows
-from streamdp.scaling.units import Bounds, Units, declared, free_units, ranges_of, scaling_of
+from streamdp.scaling.units import Bounds, Units, declared, free_units, level_of, ranges_of, scaling_of
 from streamdp.scaling.window_moments import WIDTH
 from streamdp.windows.methods import NEWTON, method_for
 from streamdp.windows.newton import NewtonSteps
@@ -120,6 +120,7 @@ class Windows(Collector):
         follow = follows(self.plan.change, None if newton else f'with method="{self.method.name}"')
         if isinstance(self.method, NewtonSteps) and not follow:
             self.method = replace(self.method, follow=False)
+        check_link(self.given.loss, newton and self.plan.scaling != "none")
         if self.method.name == NEWTON:
             check_newton(self.given.loss, _PLANNED)
         if self.method.free:
@@ -196,7 +197,9 @@ class Windows(Collector):
         return self._units_at(self._unit_table)
 
     def _units_at(self, table: np.ndarray) -> Units:
-        return self.scales.units(self._declared, table)
+        units = self.scales.units(self._declared, table)
+        log_link = self.problem.loss.log_link
+        return units._replace(level=level_of(units.centre, units.scale / WIDTH)) if log_link else units
 
     @property
     def _declared(self) -> Units:
@@ -298,7 +301,8 @@ class Windows(Collector):
         """Learn from a window; return the place in it from which on its records count, as `WindowResult.since`."""
         try:
             plan, state = self._scale(users, n, plan)
-            users.rescale(self.scales.columns, state[self._kept :].reshape(3, -1)[:2])
+            table = state[self._kept :].reshape(3, -1)[:2]
+            users.rescale(self.scales.columns, table, self._units_at(table).link)
             release = self.method.run(plan, users, state[: self._kept], self.rng)
         finally:
             users.wipe()

@@ -50,6 +50,11 @@ class BatchSteps(ABC):
         """The answer (d,): a view."""
 
     @property
+    def link(self) -> float:
+        """LINK of the compiled loops for gradients at `middle`: the level of a log link; 0: there is none."""
+        return 0.0
+
+    @property
     def least(self) -> int | None:
         """With fewer records the noise is larger than the signal; None: not known."""
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamdp.errors import ConfigError
-from streamdp.optim.losses import Huber, Logistic, Loss, Softmax, Squared
+from streamdp.optim.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from streamdp.scaling.units import ROOM
 
 _SHARE = 2.0
@@ -22,18 +22,18 @@ _SHARE = 2.0
 
 
 def has_curvature(loss: Loss) -> bool:
-    """Return whether records have a bounded curvature here: Huber, squared, logistic and softmax without `clip`."""
+    """Return whether records have a bounded curvature here: without `clip`, all but quantile and hinge loss."""
     # the proof is not about others of their kind
-    return type(loss) in (Huber, Squared, Logistic, Softmax) and loss.clip is None
+    return type(loss) in (Huber, Squared, Poisson, Logistic, Softmax) and loss.clip is None
 
 
 @dataclass(frozen=True)
 class Curvature:
     """The vectors (g, lambda svec M, lambda s) of records.
 
-    The loss is `Huber`, `Squared`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised; `columns` is
-    q >= 1, the length of x, intercept included; `outputs` is the number of linear predictors: K for the softmax of K
-    classes.
+    The loss is `Huber`, `Squared`, `Poisson`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised;
+    `columns` is q >= 1, the length of x, intercept included; `outputs` is the number of linear predictors: K for the
+    softmax of K classes.
     """
 
     loss: Loss
@@ -43,7 +43,8 @@ class Curvature:
     def __post_init__(self) -> None:
         if not has_curvature(self.loss):
             raise ConfigError(
-                f"{self.loss!r} has no curvature of bounded sensitivity: Huber, squared, logistic and softmax have"
+                f"{self.loss!r} has no curvature of bounded sensitivity: Huber, squared, Poisson, logistic and softmax "
+                "have"
             )
 
     @property

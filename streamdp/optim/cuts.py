@@ -18,7 +18,8 @@ from streamdp.reading import change
 
 _BALANCE = 8.0  # the mean of a^2 over c sqrt(d) times the noise of a mean gradient
 _MOST = 0.71  # of that mean: as of Huber's loss for normal residuals
-_ROOM = 6.0  # the first scale over the spread that the search found; what noise hides, over the first scale
+ROOM = 6.0
+"""The first scale over the spread that the search found; what noise hides, over the first scale."""
 UNEVEN = 4.0
 """How much more than all together the residuals of some part of the records may vary."""
 
@@ -102,4 +103,4 @@ class Cuts:
 
         `error` is the deviation of its means of a^2: the noise hides a spread of half sqrt(2 error), of rare targets.
         """
-        return min(half, max(_ROOM * spread, half * math.sqrt(2 * error) / _ROOM))
+        return min(half, max(ROOM * spread, half * math.sqrt(2 * error) / ROOM))

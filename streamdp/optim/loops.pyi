@@ -18,6 +18,8 @@ BY_RECORDS: int
 AVERAGED: int
 BOUND: int
 CURVATURE: int
+LINK: int
+ORIGIN: int
 SPEC: int
 HUBER: int
 LOGISTIC: int

@@ -27,7 +27,7 @@ from streamdp.errors import ConfigError, NotAvailableError
 from streamdp.optim.batch_steps import Probes
 from streamdp.optim.classes import ClassProblem
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.cuts import UNEVEN, Cuts
+from streamdp.optim.cuts import ROOM, UNEVEN, Cuts
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Logistic
 from streamdp.optim.newton_state import State, bend_of, full, slope_of
@@ -37,7 +37,7 @@ from streamdp.reading import change
 from streamdp.reading.batch_intervals import BATCHES, Spread, StepEstimates, steps_of
 from streamdp.scaling import column_units
 from streamdp.scaling.batch_search import BatchSearch
-from streamdp.scaling.units import FAR, FAR_OF_NUMBERS, MOST, Units, ranges_of
+from streamdp.scaling.units import FAR, FAR_OF_NUMBERS, MOST, Units, level_of, ranges_of
 
 # All of them matter for accuracy only; the reasons are in docs/proofs/curvature.md.
 _GROWTH, _LARGEST = 2, 2**20  # a batch holds so many times the records before it, and at most so many
@@ -115,8 +115,11 @@ class Newton(Growing):
         self._shown, self.ranges = start.copy(), np.zeros((2, len(self._scaled)))
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         search = BatchSearch(*self._bounds).numbers if wide and len(self._scaled) else np.zeros(0)
-        super().__init__(State.first(curvature, start, self._unseen, search), batch)
         self.curvature, self._project, self.deviation = curvature, project, deviation
+        self._linked = wide and curvature.loss.log_link
+        super().__init__(State.first(curvature, start, self._unseen, search), batch)
+        if self._linked:
+            self._begin_at(start)
         self.noise = deviation**2 * curvature.parameters
         self._follow, self._replans, self._own = follow, replans, own
         self._secants = Secants()
@@ -142,8 +145,8 @@ class Newton(Growing):
     def state(self, state: State) -> None:
         self._state = state
         self._shown[:] = state.point  # what predicts holds these arrays
-        far = (state.units[1] < MOST) & self._huber
-        self.ranges[:] = ranges_of(state.units, np.where(far, FAR / FAR_OF_NUMBERS, 1.0))
+        far = FAR_OF_NUMBERS if self._huber and not self.curvature.loss.log_link else FAR
+        self.ranges[:] = ranges_of(state.units, np.where(state.units[1] < MOST, FAR / far, 1.0))
 
     @property
     def estimate(self) -> np.ndarray:
@@ -151,7 +154,12 @@ class Newton(Growing):
 
     @property
     def _units(self) -> Units:
-        return Units(self.state.units, outputs=self.curvature.outputs)
+        level = float(self.state.level[0]) if self._linked else 0.0
+        return Units(self.state.units, outputs=self.curvature.outputs, level=level)
+
+    @property
+    def link(self) -> float:
+        return 0.0 if self.searching else self._units.level
 
     @property
     def changes(self) -> int:
@@ -234,7 +242,7 @@ class Newton(Growing):
     def _anew(self, point: np.ndarray, units: np.ndarray, search: np.ndarray) -> State:
         """The state that goes on at a point without averages; the changes stay."""
         state = State.first(self.curvature, point, units, search)
-        kept = ("noticed", "replanned", "renewals", "since", "changes", "soon")
+        kept = ("level", "noticed", "replanned", "renewals", "since", "changes", "soon")
         return replace(state, **{name: getattr(self.state, name) for name in kept})
 
     def begin_anew(self) -> None:
@@ -348,7 +356,7 @@ class Newton(Growing):
     def _search_anew(self) -> None:
         """Forget all but the intercept, and search for the target within its bounds again."""
         search, (middle, half) = BatchSearch(*self._bounds), self._bounds
-        search.numbers[0] = min(max(float(self.state.point[-2]), middle - half), middle + half)
+        search.numbers[0] = min(max(self._place[0], middle - half), middle + half)
         self._go_on(search, self.state.units)
 
     def _go_on(self, search: BatchSearch, units: np.ndarray) -> None:
@@ -358,7 +366,20 @@ class Newton(Growing):
         left = bool(np.any(units[1] < 0) or not search.clear)
         if self._cuts is not None and not left:
             point[-1] = self._cuts.first(point[-1], self._bounds[1], math.sqrt(4 * self.deviation**2 + size) / size)
-        self.state = self._anew(self._project(point), units, search.numbers * left)
+        self.state = self._anew(point, units, search.numbers * left)
+        self._begin_at(point)
+
+    def _begin_at(self, point: np.ndarray) -> None:
+        """Go to a point whose predictor is the target itself; a log link begins at its level."""
+        if self._linked:
+            self.state = replace(self.state, level=np.array([level_of(point[-2], point[-1] / ROOM)]))
+        self.state = replace(self.state, point=self._project(self._units.outward(point)))
+
+    @property
+    def _place(self) -> tuple[float, float]:
+        """Intercept and scale at the query point, in units of the target."""
+        intercept, scale = self._units.inward(self.state.point)[-2:].tolist()
+        return intercept, scale
 
     def _search(self, total: np.ndarray, size: int) -> None:
         """Find the places of the columns and of the target, from a batch in which the model saw no columns."""
@@ -378,7 +399,7 @@ class Newton(Growing):
             search = BatchSearch(*self._bounds)
             search.read(self.state.search)
             seen = -float(total[d - 2]) / size, loss.kappa - 2 * float(total[d - 1]) / size
-            place, errors = (float(point[-2]), float(point[-1])), (error, math.sqrt(4 * noise + size) / size)
+            place, errors = self._place, (error, math.sqrt(4 * noise + size) / size)
             search.take(place, loss.cut, seen, errors)
             self._go_on(search, units)
             return
@@ -401,8 +422,7 @@ class Newton(Growing):
         weights = np.array([each.share for each in rounds])
         weights *= information / weights.sum()
         spreads = deviations if self._cuts is None else deviations * self._cuts.rounds(points, means)
-        usual = 4.0 if isinstance(curvature.loss, Logistic) else 1.0
-        per_entry = 1 / (curvature.factor * (points[:, -1] if self._huber else np.full(len(rounds), usual)))
+        per_entry = curvature.loss.bend / (curvature.factor * (points[:, -1] if self._huber else np.ones(len(rounds))))
         self._secants = Secants()
         if len(rounds) > 1 and curvature.outputs == 1:
             for point, mean, deviation in zip(points[:, :q], means[:, :q], spreads.tolist(), strict=True):
@@ -636,6 +656,8 @@ class Newton(Growing):
             return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
         (hessian, entry), unit = pooled(state.hessian(q), state.variance), self._unit(state, point)
+        if state.level.size:  # coefficients of a logarithm are not large
+            unit = min(unit, float(state.level[0]))
         if self._secants:
             hessian, rows = self._secants.improved(hessian, entry)
         values, vectors = np.linalg.eigh(hessian)
@@ -708,6 +730,8 @@ class Newton(Growing):
         centre, slope = state.units
         if not (np.all(np.abs(centre) <= 1) and np.all((np.abs(slope) >= 1) & (np.abs(slope) <= MOST))):
             raise ConfigError("state: the units of its columns are out of range")
+        if self._linked and not state.level > 0:
+            raise ConfigError("state: its level is out of range")
         if state.search.any():
             BatchSearch(*self._bounds).read(state.search)
 
@@ -734,9 +758,10 @@ class Newton(Growing):
             sigma = np.exp(np.average(np.log([state.sigma for state in states]), weights=weights))
             states, average[-1] = [state.at_sigma(float(sigma), self.curvature) for state in states], sigma
         first, q = states[at], self.curvature.columns
+        states = [state.at_level(first.level, self.curvature) for state in states]
         states = [state.in_units(first.units, float(first.hessian(q)[-1, -1]), self.curvature) for state in states]
         state = State.first(self.curvature, average, first.units, np.zeros_like(first.search))
-        self.state = replace(state, since=sum(state.since for state in states), **counts)
+        self.state = replace(state, level=first.level, since=sum(state.since for state in states), **counts)
         if weights.sum() > 0:
             weights = np.array([state.weight for state in states])
             state = replace(

@@ -59,6 +59,7 @@ class State:
       after the one before; `merged`, 1 if blocks are of several learners.
     - `blocks` (BLOCKS, width): of `change`, with the weight tau, in the present units.
     - `units` (2, p): centres and slopes of the columns, slopes below 0 in a search; p = 0: they stay as they are.
+    - `level`: L of a log link (see `losses.poisson`), in units of the target; none without such a link.
     - `search`: the numbers of a search for the target, zeros after it.
     """
 
@@ -67,6 +68,7 @@ class State:
     blocks: np.ndarray
     units: np.ndarray
     search: np.ndarray
+    level: np.ndarray
     weight: float = 0.0
     noise: float = 0.0
     noticed: float = 0.0
@@ -82,7 +84,8 @@ class State:
         """The state before any batch, at a `point` (d,), in `units` (2, p), with the numbers of a `search`."""
         d = curvature.parameters
         blocks = np.zeros((change.BLOCKS, change.width(d)))
-        return cls(point.copy(), np.zeros(curvature.size - d), blocks, units.copy(), search.copy())
+        level = np.zeros(int(curvature.loss.log_link))
+        return cls(point.copy(), np.zeros(curvature.size - d), blocks, units.copy(), search.copy(), level)
 
     def numbers(self) -> np.ndarray:
         """All numbers, as a new array."""
@@ -144,6 +147,27 @@ class State:
         curved[: q * (q + 1) // 2] = lighter * upper(carry @ hessian @ carry.T)
         weight, noise = of_entries * self.weight, of_entries * self.noise
         return replace(self, units=units, blocks=blocks, curved=curved, weight=weight, noise=noise)
+
+    def at_level(self, level: np.ndarray, curvature: Curvature) -> Self:
+        """The state with predictors of another `level` of a log link, which follow from those of its own.
+
+        With L' = f L, the predictor for the same logarithm is f u - L' ln f: see `losses.poisson`.
+        """
+        if not self.weight or np.array_equal(level, self.level):
+            return replace(self, level=level)
+        q, d, factor, blocks = (
+            curvature.columns,
+            curvature.parameters,
+            float(level[0] / self.level[0]),
+            self.blocks.copy(),
+        )
+        blocks[:, :q] *= factor
+        blocks[:, q - 1] -= level * math.log(factor) * blocks[:, change.WEIGHT]
+        blocks[:, d : d + q] /= factor
+        blocks[:, change.NOISE] /= factor**2
+        curved = self.curved.copy()
+        curved[: q * (q + 1) // 2] /= factor**2
+        return replace(self, level=level, blocks=blocks, curved=curved, noise=self.noise / factor**4)
 
     def at_sigma(self, sigma: float, curvature: Curvature) -> Self:
         """The state with all gradients as if Huber's `sigma` had been this one at their query points.

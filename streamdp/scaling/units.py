@@ -7,6 +7,7 @@ shown is in original units.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -15,12 +16,13 @@ import numpy as np
 from streamdp.errors import ConfigError
 
 Bounds = tuple[float, float]
+Link = tuple[float, float]
 FAR = 4.0
 """How many released deviations from its released centre a column is cut, alike in learning and in predictions."""
 ROOM = 2.4
 """Of the squared derivative of a loss: what the search for columns adds to the square of the bound."""
 FAR_OF_NUMBERS = 12.0
-"""The same in batches of numbers, whose losses are robust, unless the slope is `MOST`."""
+"""The same in batches of numbers, whose losses are robust, unless the slope is `MOST`, or a logarithm is linear."""
 MOST = 40.0
 """The slope of a column that has one value almost always, so that no spread is seen."""
 Scaling = Literal["private", "declared", "none"]
@@ -37,7 +39,8 @@ TARGET = """
 class Units(NamedTuple):
     """Centres and slopes of columns, centre and scale of the target, and what targets are clipped to.
 
-    Theta has p coefficients, and an intercept or not, for each output; Huber's scale may follow.
+    Theta has p coefficients, and an intercept or not, for each output; Huber's scale may follow. With a `level` above 0
+    theta for values as they are is that of a logarithm, and in these units that of the predictor of `losses.poisson`.
     """
 
     columns: np.ndarray  # (2, p) centres and slopes
@@ -46,6 +49,12 @@ class Units(NamedTuple):
     bounds: Bounds | None = None
     intercept: bool = True
     outputs: int = 1
+    level: float = 0.0
+
+    @property
+    def link(self) -> Link:
+        """LINK and ORIGIN of the compiled loops, for a target in these units."""
+        return self.level / self.scale, self.centre / self.scale if self.level else 0.0
 
     def _blocks(self, theta: np.ndarray) -> np.ndarray:
         """The part of theta (d,) that predicts: a view (outputs, p), or (outputs, p + 1) with an intercept."""
@@ -57,6 +66,9 @@ class Units(NamedTuple):
         (centre, slope), p = self.columns, self.columns.shape[1]
         theta = theta.copy()
         blocks = self._blocks(theta)
+        if self.level:
+            blocks[:, p] -= math.log(self.level) - 1
+            blocks *= self.level
         if self.intercept:
             blocks[:, p] -= self.centre
         theta /= self.scale
@@ -76,6 +88,9 @@ class Units(NamedTuple):
         theta *= self.scale
         if self.intercept:
             blocks[:, p] += self.centre
+        if self.level:
+            blocks /= self.level
+            blocks[:, p] += math.log(self.level) - 1
         return theta
 
     def place_columns(self, X: np.ndarray) -> None:
@@ -101,6 +116,11 @@ def ranges_of(units: np.ndarray, deviations: float | np.ndarray) -> np.ndarray:
     centre, slope = units
     far = np.divide(FAR / deviations, slope, out=np.full_like(slope, np.inf), where=(slope != 1) & (slope > 0))
     return np.stack([centre - far, centre + far])
+
+
+def level_of(centre: float, spread: float) -> float:
+    """The level of a target with this `centre` and `spread`: about its mean, and above 0 if most targets are 0."""
+    return max(centre, spread / 2)
 
 
 def declared(p: int, bounds: Bounds | None, outputs: int = 1, intercept: bool = True) -> Units:

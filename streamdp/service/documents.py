@@ -95,10 +95,11 @@ def weight_rows(model: Model) -> list[dict[str, Any]]:
     units = {name: f" ({given['unit']})" for name, given in schema.words()["features"].items() if "unit" in given}
     rows = []
     for weight in weights(model.estimator):
-        gained = target.unit or target.column
-        gained = gained if target.transform is None else f"log of {gained}"
-        gained = gained if classes is None else "score"
-        if weight.name.startswith("("):
+        plain = target.unit or target.column
+        gained = "score" if classes is not None else plain if model.estimator.link is None else f"log of {plain}"
+        if weight.name == "(error spread)" and target.transform is None:
+            unit = plain
+        elif weight.name.startswith("("):
             unit = gained
         elif weight.name in bases:
             unit = f"{gained}, beside {bases[weight.name]}"

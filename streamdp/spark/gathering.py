@@ -38,6 +38,7 @@ from streamdp.learners.batches import Batches
 from streamdp.learners.user_reports import MOST_WINDOW
 from streamdp.learners.user_windows import Windows
 from streamdp.optim.curvature import Curvature
+from streamdp.scaling.units import Link
 from streamdp.spark.records import SHARD
 from streamdp.spark.sealing import Seal, seal
 from streamdp.spark.task import SEALED, Result, ShardTask, SparkShard, SparkTask, definition_of
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
     from streamdp.estimators.estimator import Estimator
 
-Scaled = tuple[np.ndarray, np.ndarray]
+Scaled = tuple[np.ndarray, np.ndarray, Link]
 """The columns (k,) that are scaled, and their centres and scales (2, k)."""
 BATCH = "batch"
 """The column with the number of the estimator's batch, from 0; of a window 0."""
@@ -235,6 +236,7 @@ class ClusterUsers:
         self._records = records
         self.project = learner.learner.region.project
         self._scaled: Scaled | None = None
+        self.link: Link = (0.0, 0.0)
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
         """See `windows.task.Users.gradients`; `NotImplementedError`: they stay on the executors."""
@@ -263,9 +265,9 @@ class ClusterUsers:
         """As `window_moments.WindowColumns.sizes`."""
         return self._sum("sizes", columns, grid)
 
-    def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
+    def rescale(self, columns: np.ndarray, table: np.ndarray, link: Link) -> None:
         """As `WindowUsers.rescale`: executors scale their copies, for each question anew."""
-        self._scaled = columns.copy(), table.copy()
+        self._scaled, self.link = (columns.copy(), table.copy(), link), link
 
     def wipe(self) -> None:
         """Do nothing: the driver takes the records from Spark's cache when the batch ends."""

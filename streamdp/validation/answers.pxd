@@ -12,6 +12,7 @@ cdef class Errors:
     cdef tuple _given
     cdef int _form
     cdef double _tau, _unit, _low, _high, _reach, _constant, _threshold, _excess, _least, _most
+    cdef bint _exp
     cdef Py_ssize_t _classes, _usual, _cells
     cdef readonly bint rounds  # whether groups are rounded at random
     cdef double* _share

@@ -24,6 +24,7 @@ from streamdp.privacy.fresh cimport fresh_words
 cnp.import_array()
 
 cdef double GRID = 9007199254740992.0  # 2^53
+cdef double LOG_MOST = 700.0  # its exponential is within the doubles
 cdef double FAR = 1e9  # scores are cut here, so that they can be subtracted
 cdef double GOLDEN = (sqrt(5) - 1) / 2
 cdef double GAIN = 0.15, DECAY = 0.6
@@ -99,7 +100,8 @@ cdef class Errors:
     """What records say about a model while what is known of the constant is fixed: see `tasks`.
 
     `form`: of `FORMS`. `numbers`: for numbers the level tau, the factor of
-    the loss, the bounds, the largest distance, the constant, the threshold of the bits about it; for classes the largest
+    the loss, the bounds, the largest distance, the constant, the threshold of the bits about it, and whether scores are
+    logarithms of predictions; for classes the largest
     distance of log-odds from their middle, the class that is predicted without a model, the expected excess, and the range
     of the log loss. `shares`: (K,), those of the
     classes; empty for numbers. `cells`: how many cells there are. `ends`: (7,), the scores that separate these.
@@ -114,7 +116,7 @@ cdef class Errors:
         if self._classes:
             self._reach, self._usual, self._excess, self._least, self._most = numbers
         else:
-            self._tau, self._unit, self._low, self._high, self._reach, self._constant, self._threshold = numbers
+            self._tau, self._unit, self._low, self._high, self._reach, self._constant, self._threshold, self._exp = numbers
             self._least = 0
             self._most = self._reach**2 if self._form == SQUARED else self._unit * max(self._tau, 1 - self._tau) * self._reach
 
@@ -134,7 +136,8 @@ cdef class Errors:
         cdef Py_ssize_t k, best = 0, label = <Py_ssize_t> y
         cdef double found, r, least = INFINITY, most = -INFINITY, middle, total = 0, own = 0
         if not self._classes:
-            found = clipped(y, self._low, self._high) - (self._constant if other else scores[0])
+            found = exp(min(scores[0], LOG_MOST)) if self._exp else scores[0]
+            found = clipped(y, self._low, self._high) - (self._constant if other else found)
             if self._form == SQUARED:
                 found = clipped(found, -self._reach, self._reach)
                 return found * found

@@ -24,7 +24,8 @@ class Numbers:
     distance times (tau minus the unbiased bit), and the estimate is the average of c with weights t. From sums it is
     the quantile of noisy counts in `PARTS` intervals.
 
-    `tau` is from 0 to 1, 1/2 for the absolute error; `low` and `high` bound the target.
+    `tau` is from 0 to 1, 1/2 for the absolute error; `low` and `high` bound the target. If `exponential`, a model
+    predicts the exponential of its linear predictor.
     """
 
     CONSTANT, WEIGHT, AVERAGE = range(3)
@@ -35,8 +36,8 @@ class Numbers:
     reach = 2.5
     """Up to how many spreads of the target a distance counts, if none is declared."""
 
-    def __init__(self, tau: float, low: float, high: float) -> None:
-        self._tau, self._low, self._high = tau, low, high
+    def __init__(self, tau: float, low: float, high: float, exponential: bool = False) -> None:
+        self._tau, self._low, self._high, self._exponential = tau, low, high, exponential
         self._unit = 2.0 if tau == 0.5 else 1.0
         self.measure = "mean absolute error" if tau == 0.5 else "mean pinball loss"
 
@@ -46,7 +47,8 @@ class Numbers:
 
     def errors(self, known: np.ndarray, reach: float) -> Errors:
         """What records say while the numbers `known` of the constant are fixed; `reach` is as for `largest`."""
-        numbers = (self._tau, self._unit, self._low, self._high, reach, self.constant(known), float(known[0]))
+        known_now = self.constant(known), float(known[0]), self._exponential
+        numbers = (self._tau, self._unit, self._low, self._high, reach, *known_now)
         return Errors(self._form, numbers, np.zeros(0), 0, np.zeros(7))
 
     def start(self, middle: float, reach: float, summed: bool = False) -> np.ndarray:
@@ -90,8 +92,8 @@ class Squares(Numbers):
     _form = "squared error"
     reach = 10.0  # the squares of far targets are most of the error
 
-    def __init__(self, low: float, high: float) -> None:
-        super().__init__(0.5, low, high)
+    def __init__(self, low: float, high: float, exponential: bool = False) -> None:
+        super().__init__(0.5, low, high, exponential)
         self.measure = "mean squared error"
 
     def largest(self, reach: float) -> float:

@@ -128,7 +128,10 @@ class NewtonSteps(Method):
         d, spent, n, since = plan.curvature.parameters, 0.0, plan.users, 0.0
         rounds: list[Round] = []
         steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, follow=self.follow, own=plan.own)
-        steps.state = first = steps.state.of(start)
+        first = steps.state.of(start)
+        if first.level.size:
+            first = replace(first, level=np.array([users.link[0]]))
+        steps.state = first
         for at, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
             if plan.look is not None and at == len(plan.shares) // 2:
                 since = self._change(plan, plan.look, users, steps, rng)
@@ -223,7 +226,8 @@ def _mu(budget: ApproxDP) -> float:
 def _curvature(task: Task) -> Curvature:
     if task.curvature is None:
         raise ConfigError(
-            'method="newton" needs a bounded curvature, which the Huber, squared, logistic and softmax losses have'
+            'method="newton" needs a bounded curvature, which the Huber, squared, Poisson, logistic and softmax losses '
+            "have"
         )
     return task.curvature
 

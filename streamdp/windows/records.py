@@ -11,7 +11,7 @@ import numpy as np
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients, within_bound
-from streamdp.scaling.units import FAR
+from streamdp.scaling.units import FAR, Link
 from streamdp.scaling.window_moments import CELLS, WIDTH, WindowColumns
 from streamdp.system import processors
 from streamdp.windows.task import CHUNK, Users
@@ -20,10 +20,10 @@ from streamdp.windows.task import CHUNK, Users
 class WindowUsers(Users, WindowColumns, Protocol):
     """All that a learner of windows asks of the users of one window."""
 
-    def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
+    def rescale(self, columns: np.ndarray, table: np.ndarray, link: Link) -> None:
         """Replace columns (k,) by (x - m) / s from now on, cut to `units.FAR` deviations, but for the target.
 
-        They are indices; p is the target. `table` (2, k) has m and s.
+        They are indices; p is the target. `table` (2, k) has m and s. `link` is that of `Units` for this target.
         """
 
     def wipe(self) -> None:
@@ -48,8 +48,8 @@ class WindowRecords:
         sizes: np.ndarray,
         places: np.ndarray | None = None,
     ) -> None:
-        self._loss, self._spec = loss, spec
-        self._X, self._y = X, y
+        self._loss, self._spec = loss, spec.copy()
+        self._X, self._y, self.link = X, y, (0.0, 0.0)
         self._starts = np.append(0, np.cumsum(sizes))
         self._places = np.arange(len(X)) / len(X) if places is None else places
         self.project = project
@@ -158,8 +158,11 @@ class WindowRecords:
             cell[:] = 0
         return total.ravel()
 
-    def rescale(self, columns: np.ndarray, table: np.ndarray) -> None:
+    def rescale(self, columns: np.ndarray, table: np.ndarray, link: Link) -> None:
         """As `WindowUsers.rescale`, in place."""
+        from streamdp.optim.loops import LINK, ORIGIN
+
+        self.link = self._spec[LINK], self._spec[ORIGIN] = link
         for starts in self._blocks():
             for column, (centre, scale) in zip(columns, table.T, strict=True):
                 values = self._column(column)[starts[0] : starts[-1]]

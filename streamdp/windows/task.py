@@ -18,6 +18,7 @@ from streamdp.optim.newton import Newton
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import ApproxDP
 from streamdp.reading.batch_intervals import Spread
+from streamdp.scaling.units import Link
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def least(accepted: Callable[[int], bool], most: int = 10**12) -> int | None:
 
 
 class Users(Protocol):
-    """The users of one window, in memory only."""
+    """The users of one window, in memory only; `link` is that of the units of their target."""
+
+    link: Link
 
     def gradients(self, theta: np.ndarray, users: np.ndarray | None = None, radius: float = 0.0) -> np.ndarray:
         """Average gradients (k, d) at theta (d,) of users (k,), of all if None, of norm at most the task's bound.

@@ -39,7 +39,7 @@ USUAL = {("huber", "window"), ("logistic", "window"), *((loss, "process") for lo
     "model",
     [
         pytest.param(
-            kind(trust=trust, loss=loss, budget=budget),
+            kind(trust=trust, loss=loss, budget=budget, **({"target": (0, 100)} if LOSSES[loss].log_link else {})),
             marks=[] if budget == "eps=1" and (loss, trust) in USUAL else [pytest.mark.campaign],
         )
         for kind, classes in ((PrivateRegressor, False), (PrivateClassifier, True))
@@ -47,6 +47,7 @@ USUAL = {("huber", "window"), ("logistic", "window"), *((loss, "process") for lo
         for loss in (name for name, of in LOSSES.items() if of.of_classes == classes)
         for budget in BUDGETS
         if not (budget.startswith("mu") and trust in ("window", "shuffler"))
+        if not (LOSSES[loss].log_link and trust == "nobody")
     ],
     ids=lambda model: f"{type(model).__name__}-{model.loss}-{model.trust}-{model.budget}",
 )

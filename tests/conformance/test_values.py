@@ -81,12 +81,14 @@ def named(kind: str) -> Iterator[tuple[str, str]]:
 
 
 def fits(kind: str, loss: str) -> bool:
-    return LOSSES[loss].of_classes == kind.endswith("Classifier")
+    learned_here = not LOSSES[loss].log_link or kind.startswith(("PanPrivate", "Shuffle", "Windowed"))
+    return learned_here and LOSSES[loss].of_classes == kind.endswith("Classifier")
 
 
 def learned(kind: str, **given: Any) -> Estimator:
     """A model of 300 records, with declared bounds, which private scaling asks for."""
-    target: dict[str, Any] = {"target": (-1, 1)} if kind.endswith("Regressor") else {}
+    least = 0 if given.get("loss") == "poisson" else -1
+    target: dict[str, Any] = {"target": (least, 1)} if kind.endswith("Regressor") else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a window stays open, or a budget is large
         model: Any = getattr(streamdp, kind)(features={"a": (-1, 1), "b": (-1, 1)}, **target, **given)

@@ -84,7 +84,7 @@ def test_the_sums_are_those_of_averages_of_moments() -> None:
         a = np.clip((values - 0.1) / 0.4, -1, 1)
         expected = [sum(part.mean() for part in np.split(moment, [2, 6])) for moment in (a, a * a)]
         np.testing.assert_allclose(users.moments(np.array([column]), frame, 2.0**-40), expected, atol=1e-10)
-    users.rescale(np.array([1, 2]), np.repeat(frame, 2, axis=1))
+    users.rescale(np.array([1, 2]), np.repeat(frame, 2, axis=1), (0.0, 0.0))
     np.testing.assert_allclose(users._X, np.column_stack([X[:, 0], np.clip((X[:, 1] - 0.1) / 0.4, -2, 2)]))
     np.testing.assert_allclose(users._y, (y - 0.1) / 0.4)
 

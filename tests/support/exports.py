@@ -49,6 +49,7 @@ HASHED: dict[str, Any] = {"street": {"hash": 5}}
 TARGETS: dict[str, Any] = {
     "log": {"column": "y", "bounds": [1, 40], "scale": 2.0, "transform": "log"},
     "number": {"column": "y", "bounds": [-10, 40], "scale": 2.0},
+    "count": {"column": "y", "bounds": [0, 40], "scale": 2.0},
     "two": {"column": "y", "classes": ["no", "yes"]},
     "three": {"column": "y", "classes": ["a", "it's", "c"]},
 }
@@ -138,7 +139,7 @@ def records(n: int) -> pl.DataFrame:
 def targets(target: str, rows: pl.DataFrame) -> pl.Series:
     """Targets of rows, which depend on a column."""
     x = np.nan_to_num(rows["plain"].fill_null(0.0).to_numpy())
-    if target in ("number", "log"):
+    if target in ("number", "log", "count"):
         return pl.Series("y", 10 + 10 * x)
     labels = TARGETS[target]["classes"]
     return pl.Series("y", [labels[int(k)] for k in np.clip((x + 1) * len(labels) / 2, 0, len(labels) - 1)])

@@ -85,7 +85,9 @@ def test_a_mechanism_that_the_samplers_do_not_know_is_refused() -> None:
 
 
 def test_each_loss_and_mechanism_of_ours_has_a_code_of_its_own() -> None:
-    assert {loss.code for loss in LOSSES.values()} == set(range(1, 6))  # Squared is Huber with another kappa
+    assert {loss.code for loss in LOSSES.values()} == set(
+        range(1, 6)
+    )  # Squared and Poisson are Huber's with another kappa
     assert Huber().code == 1
     codes = [Laplace(PureDP(1)).code, Gaussian(GaussianDP(1)).code, PrivUnit(PureDP(1)).code]
     assert codes == [1, 2, 3]

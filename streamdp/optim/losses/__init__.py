@@ -12,6 +12,7 @@ from streamdp.optim.losses.base import Loss, check_classes
 from streamdp.optim.losses.huber import Huber
 from streamdp.optim.losses.logistic import Logistic, Softmax, without_shift
 from streamdp.optim.losses.nonsmooth import Hinge, Quantile
+from streamdp.optim.losses.poisson import Poisson
 from streamdp.optim.losses.squared import Squared
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Logistic",
     "Loss",
     "LossName",
+    "Poisson",
     "Quantile",
     "Softmax",
     "Squared",
@@ -31,10 +33,12 @@ __all__ = [
     "without_shift",
 ]
 
-LossName = Literal["squared", "huber", "logistic", "softmax", "quantile", "hinge"]
+LossName = Literal["squared", "huber", "logistic", "softmax", "quantile", "hinge", "poisson"]
 """The names in `LOSSES`, so that a type checker sees a wrong one."""
 
-LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge)}
+LOSSES: dict[str, type[Loss]] = {
+    kind.name: kind for kind in (Squared, Huber, Logistic, Softmax, Quantile, Hinge, Poisson)
+}
 
 
 def loss_for(choice: str | Loss) -> Loss:

@@ -80,6 +80,10 @@ class Loss:
 
     grows: ClassVar[bool] = False
     """Whether Newton's steps let the scale grow as far as the noise allows, so that fewer residuals are cut."""
+    log_link: ClassVar[bool] = False
+    """Whether the logarithm of what is predicted is linear."""
+    bend: ClassVar[float] = 1.0
+    """The second derivative in the linear predictors, times the scale if there is one, for h = 1 in `curvature`."""
     steepest: ClassVar[float] = 1.0
     """The square of the longest derivative in the linear predictors, of a loss with no `cut`."""
 

@@ -37,6 +37,7 @@ class Logistic(Loss):
     of_classes = True
     probabilistic = True
     expected_curvature = 0.15
+    bend = 0.25
     code = 2
 
     def check_targets(self, y: np.ndarray, classes: int = 2) -> None:

@@ -329,22 +329,34 @@ def test_years_of_two_digits_are_of_this_century(tmp_path: Path, quick: Quick) -
     assert 'format: "%d.%m.%y"' in (tmp_path / "job.yaml").read_text()
 
 
-@pytest.mark.parametrize("values", [[0] * 60 + [5, 900, 70], [1, 2, 2, 3, 3, 4, 5, 6, 9, 80] * 6, [*range(60)]])
-def test_a_target_of_which_the_mean_is_not_the_median_is_learned_by_squares(
-    tmp_path: Path, quick: Quick, values: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("values", "trust", "loss"),
+    [
+        ([0] * 60 + [5.5, 900, 70], "window", "squared"),
+        ([-1, 2, 2, 3, 3, 4, 5, 6, 9, 80] * 6, "process", "squared"),
+        ([0] * 60 + [5, 900, 70], "window", "poisson"),
+        ([1, 2, 2, 3, 3, 4, 5, 6, 9, 80] * 6, "process", "poisson"),
+        ([1, 2, 2, 3, 3, 4, 5, 6, 9, 80] * 6, "shuffler", "squared"),
+        ([1, 2, 2, 3, 3, 4, 5, 6, 9, 80] * 6, "nobody", "squared"),
+        ([*range(60)], "window", None),
+    ],
+)
+def test_a_target_of_which_the_mean_is_not_the_median_is_learned_by_the_loss_of_its_mean(
+    tmp_path: Path, quick: Quick, values: list[float], trust: str, loss: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Huber's loss learned neither, and nobody said so."""
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{i % 7},{value}\n" for i, value in enumerate(values))
     (tmp_path / "claims.csv").write_text("age,amount\n" + rows)
-    assert quick("init", "claims.csv", "--target", "amount", "--public")[0] == 0
-    uneven = values != [*range(60)]
+    assert quick("init", "claims.csv", "--target", "amount", "--public", "--trust", trust)[0] == 0
     text = (tmp_path / "job.yaml").read_text()
-    assert ("\n  loss: squared  # learns the mean, because " in text) == uneven
+    assert re.findall("\n  loss: (\\w+)  # learns the mean.*, because ", text) == [loss] * (loss is not None)
     assert not any("Huber" in said for said in json.loads(quick("check", "job.yaml", "--json")[1])["warnings"])
     (tmp_path / "job.yaml").write_text(re.sub("\n  loss: .*", "", text))
     warnings = json.loads(quick("check", "job.yaml", "--json")[1])["warnings"]
-    assert any("loss: squared learns the mean" in said for said in warnings) == uneven
+    said = [said for said in warnings if "loss: squared learns the mean" in said]
+    assert len(said) == (loss is not None)
+    assert any("loss: poisson the mean of counts" in each for each in said) == (loss == "poisson")
 
 
 def test_a_draft_says_what_is_no_column_to_learn_from(tmp_path: Path, quick: Quick) -> None:

@@ -102,7 +102,7 @@ def test_a_loss_without_curvature_falls_back_to_ac_sa_and_refuses_newton(kind: A
     options = {"loss": loss} | ({"classes": classes} if classes else {})
     assert method_of(kind(**options)) == "ac-sa"
     assert method_of(kind(horizon=100, **options)) == "ac-sa"
-    with pytest.raises(ConfigError, match=r"needs a bounded curvature.*squared, logistic and softmax losses"):
+    with pytest.raises(ConfigError, match=r"needs a bounded curvature.*squared, Poisson, logistic and softmax losses"):
         kind(method="newton", **options)
 
 

@@ -10,6 +10,7 @@ from streamdp import Ledger, PanPrivateClassifier, PanPrivateRegressor, ShuffleR
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "pan": (PanPrivateRegressor, {"target": (0, 4000)}),
     "squared": (PanPrivateRegressor, {"target": (0, 4000), "loss": "squared"}),
+    "poisson": (PanPrivateRegressor, {"target": (0, 4000), "loss": "poisson"}),
     "classes": (PanPrivateClassifier, {"classes": [False, True]}),
     "shuffle": (ShuffleRegressor, {"target": (0, 4000)}),
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from streamdp import Hinge, Huber, Logistic, Quantile, Softmax, Squared
+from streamdp import Hinge, Huber, Logistic, Poisson, Quantile, Softmax, Squared
 from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.curvature_loops import accumulate, accumulate_averages
@@ -15,7 +15,17 @@ from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Loss
 from tests.support.sizes import some
 
-LOSSES = [Logistic(), Huber(), Huber(c=0.5), Huber(c=2.0), Squared(), Squared(c=2.0), Softmax()]
+LOSSES = [
+    Logistic(),
+    Huber(),
+    Huber(c=0.5),
+    Huber(c=2.0),
+    Squared(),
+    Squared(c=2.0),
+    Poisson(),
+    Poisson(c=2.0),
+    Softmax(),
+]
 OUTPUTS = {Softmax(): 3}
 each = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 SLACK = 1e-9
@@ -38,10 +48,12 @@ def written_out(curvature: Curvature, theta: np.ndarray, x: np.ndarray, y: float
     w = min(1.0, math.sqrt(2) / size, math.sqrt(2 * q) / size**2) if size else 1.0
     u = float(x @ theta[:q])
     if isinstance(loss, Huber):
-        r = (y - u) / theta[-1]
+        mean = math.exp(u - 1) if isinstance(loss, Poisson) else u  # at the level 1
+        r = (y - mean) / theta[-1]
         a = -float(np.clip(r, -loss.c, loss.c))
         g = np.append(w * a * x, (loss.kappa - a**2) * w / 2)
         h, last = min(1.0, loss.c / max(abs(r), 1e-300)), [w * r**2 * (abs(r) < loss.c)]
+        h *= float(np.clip(mean, 0.5, 2)) / 2 if isinstance(loss, Poisson) else 1.0
     elif isinstance(loss, Softmax):
         predictors = theta.reshape(-1, q) @ x
         p = np.exp(predictors - predictors.max())
@@ -112,7 +124,12 @@ def largest(curvature: Curvature, intercept: bool, tries: int, seed: int = 0) ->
         if isinstance(loss, Softmax):
             theta = np.concatenate([0 * theta, theta, 0 * theta])
         if huber:
-            theta, y = np.append(theta, 1.0), X @ theta + np.sinh(np.clip(z[2:4], -40, 40))
+            u = X @ theta
+            means = np.exp(np.minimum(u, 300) - 1) if isinstance(loss, Poisson) else u
+            theta, y = (
+                np.append(theta, 1.0),
+                means + np.sinh(np.clip(z[6:8] if isinstance(loss, Poisson) else z[2:4], -40, 40)),
+            )
         rows = X[:, :-1] if intercept else X
         return vectors(curvature, theta, np.ascontiguousarray(rows), y, intercept)
 
@@ -211,7 +228,15 @@ def test_sums_do_not_depend_on_order(cells: float) -> None:
         assert np.array_equal(sums[0], exact)
 
 
-OTHERS = [Softmax(clip=1.0), Hinge(), Quantile(), Huber(clip=1.0), Logistic(clip=1.0), Squared(clip=1.0)]
+OTHERS = [
+    Softmax(clip=1.0),
+    Hinge(),
+    Quantile(),
+    Huber(clip=1.0),
+    Logistic(clip=1.0),
+    Squared(clip=1.0),
+    Poisson(clip=1.0),
+]
 
 
 @pytest.mark.parametrize("loss", OTHERS)

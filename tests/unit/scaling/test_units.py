@@ -34,6 +34,20 @@ def test_predictions_are_the_same_in_any_units(outputs: int, intercept: bool) ->
     np.testing.assert_allclose(other.outward(rebase(inner, units, other)), theta, rtol=1e-12)
 
 
+def test_with_a_level_theta_as_it_is_is_that_of_the_logarithm_of_what_compiled_code_predicts() -> None:
+    rng = np.random.default_rng(2)
+    X, inner = rng.normal(size=(20, 3)), rng.normal(size=5)
+    units = Units(COLUMNS, 5.0, 2.0, (0.0, 9.0), level=3.0)
+    theta, moved = units.outward(inner), X.copy()
+    units.place_columns(moved)
+    (level, origin), u = units.link, moved @ inner[:3] + inner[3]
+    predicted = level * np.exp((u + origin) / level - 1) - origin  # `mean_of` of the compiled loops
+    np.testing.assert_allclose(np.exp(X @ theta[:3] + theta[3]), units.centre + units.scale * predicted, rtol=1e-12)
+    assert theta[-1] == 2 * inner[-1]
+    np.testing.assert_allclose(units.inward(theta), inner, rtol=1e-12)
+    assert Units(COLUMNS, 5.0, 2.0).link == (0.0, 0.0)
+
+
 def test_targets_are_clipped_and_placed_and_stay_without_bounds() -> None:
     y = np.array([-20.0, 4.0, 12.0])
     declared(3, None).place_targets(y)

@@ -216,6 +216,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("two", {"loss": "hinge"}),
     ("three", {}),
     ("number", {"trust": "process"}),
+    ("count", {"trust": "process", "loss": "poisson"}),
     ("two", {"trust": "process", "intercept": False}),
 ]
 

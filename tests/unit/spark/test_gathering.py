@@ -122,8 +122,9 @@ def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None
         columns, frame = np.array([0, 1]), np.array([[0.1, 0.0], [0.5, 0.25]])
         np.testing.assert_allclose(theirs.moments(columns, frame, grid), ours.moments(columns, frame, grid), atol=1e-5)
         np.testing.assert_allclose(theirs.sizes(columns, grid), ours.sizes(columns, grid), atol=1e-5)
-        theirs.rescale(columns, frame)
-        ours.rescale(columns, frame)
+        theirs.rescale(columns, frame, (0.5, 0.1))
+        ours.rescale(columns, frame, (0.5, 0.1))
+        assert theirs.link == ours.link == (0.5, 0.1)
         found = theirs.curvatures(curvature, theta, grid)
         np.testing.assert_allclose(found, ours.curvatures(curvature, theta, grid), atol=1e-4)
         assert np.abs(found).min() > 0.01

@@ -35,6 +35,10 @@ def test_errors_are_squares_that_are_cut() -> None:
     assert errors.values(False, scores, y).tolist() == [25.0, 100.0]
     assert errors.values(True, scores, y).tolist() == [49.0, 400.0]
     assert errors.range(False) == (0.0, 400.0)
+    of_log = Squares(0.0, 100.0, exponential=True).errors(known, 20.0)
+    np.testing.assert_allclose(of_log.values(False, np.log(scores), y), [25.0, 100.0])
+    assert of_log.values(True, scores, y).tolist() == [49.0, 400.0]
+    assert of_log.values(False, np.array([[1e308]]), y[:1]).tolist() == [400.0]
 
 
 def test_a_model_of_the_mean_is_validated_by_squares() -> None:
