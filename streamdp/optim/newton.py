@@ -730,8 +730,8 @@ class Newton(Growing):
         centre, slope = state.units
         if not (np.all(np.abs(centre) <= 1) and np.all((np.abs(slope) >= 1) & (np.abs(slope) <= MOST))):
             raise ConfigError("state: the units of its columns are out of range")
-        if self._linked and not state.level > 0:
-            raise ConfigError("state: its level is out of range")
+        if self._linked:
+            state.check_level()
         if state.search.any():
             BatchSearch(*self._bounds).read(state.search)
 

@@ -59,8 +59,8 @@ class State:
       after the one before; `merged`, 1 if blocks are of several learners.
     - `blocks` (BLOCKS, width): of `change`, with the weight tau, in the present units.
     - `units` (2, p): centres and slopes of the columns, slopes below 0 in a search; p = 0: they stay as they are.
-    - `level`: L of a log link (see `losses.poisson`), in units of the target; none without such a link.
     - `search`: the numbers of a search for the target, zeros after it.
+    - `level`: L of a log link (see `losses.poisson`), in units of the target; none without such a link.
     """
 
     point: np.ndarray
@@ -155,17 +155,12 @@ class State:
         """
         if not self.weight or np.array_equal(level, self.level):
             return replace(self, level=level)
-        q, d, factor, blocks = (
-            curvature.columns,
-            curvature.parameters,
-            float(level[0] / self.level[0]),
-            self.blocks.copy(),
-        )
+        q, d, factor = curvature.columns, curvature.parameters, float(level[0] / self.level[0])
+        blocks, curved = self.blocks.copy(), self.curved.copy()
         blocks[:, :q] *= factor
         blocks[:, q - 1] -= level * math.log(factor) * blocks[:, change.WEIGHT]
         blocks[:, d : d + q] /= factor
         blocks[:, change.NOISE] /= factor**2
-        curved = self.curved.copy()
         curved[: q * (q + 1) // 2] /= factor**2
         return replace(self, level=level, blocks=blocks, curved=curved, noise=self.noise / factor**4)
 
@@ -202,7 +197,14 @@ class State:
         total = self.blocks.sum(axis=0)
         if min(sums) < 0 or np.abs(self.point).max() > _FURTHEST or (total[change.WEIGHT] > 0) != (self.weight > 0):
             raise ConfigError("state: its sums are out of range")
+        if self.weight:
+            self.check_level()
         change.check(self.blocks)
         check(self.point)
         if self.weight > 0:
             check(change.means(total, curvature.parameters, curvature.loss.has_scale)[0])
+
+    def check_level(self) -> None:
+        """Raise `ConfigError` for a level that no target has; before anything is learned there may be none."""
+        if not np.all((self.level >= 1 / _FURTHEST) & (self.level <= _FURTHEST)):
+            raise ConfigError("state: its level is out of range")
