@@ -22,6 +22,10 @@ MADE |= {
     f"{kind} planned": (kind, {"method": "ac-sa"}) for kind in KINDS if kind.startswith(("Pan", "Shuffle", "User"))
 }
 MADE |= {f"{kind} by ranges": (kind, {"method": "private-range"}) for kind in KINDS if kind.startswith("Windowed")}
+MADE |= {
+    f"{kind} of counts": (kind, {"loss": "poisson", "target": (0, 1)})
+    for kind in ("PanPrivateRegressor", "ShuffleRegressor", "WindowedRegressor")
+}
 FITS = {
     *(("budget", "another"), ("budget", "a list"), ("budget", "a number")),  # of noise that is not added to
     *(("merged", "another"), ("private", "another"), ("window_at", "huge")),
@@ -36,7 +40,7 @@ def made(name: str, rows: int = 0) -> Any:
         more |= {"budget": "eps=50,delta=1e-6", "window": 150, "items_per_user": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = getattr(streamdp, kind)(features={"a": (-1, 1), "b": (-1, 1)}, **more, **options)
+        model = getattr(streamdp, kind)(features={"a": (-1, 1), "b": (-1, 1)}, **(more | options))
         y = ROWS[:rows, 0] if "target" in more else ROWS[:rows, 0] > 0
         model.learn_arrays(ROWS[:rows], y, subjects=[i // 2 for i in range(rows)])
         model.close_batch()
@@ -196,7 +200,7 @@ def test_a_model_goes_on_from_a_state_bit_by_bit(name: str) -> None:
     y = y if more.get("target") else (y > 1).astype(float)
     people = [i // 2 for i in range(4000)]
     for cut in (100, 1500):
-        model, other = (getattr(streamdp, kind)(**options, **more, seed=seed) for seed in (1, 2))
+        model, other = (getattr(streamdp, kind)(**(more | options), seed=seed) for seed in (1, 2))
         model.learn_encoded(X[:cut], y[:cut], subjects=people[:cut])
         model.close_batch()
         if not model.at_boundary:
