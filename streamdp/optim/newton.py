@@ -32,7 +32,7 @@ from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Logistic
 from streamdp.optim.newton_state import State, bend_of, full, slope_of
 from streamdp.optim.secants import Secants
-from streamdp.optim.shrinkage import alike, pooled, shrunk
+from streamdp.optim.shrinkage import pooled, shrunk
 from streamdp.reading import change
 from streamdp.reading.batch_intervals import BATCHES, Spread, StepEstimates, steps_of
 from streamdp.scaling import column_units
@@ -385,13 +385,9 @@ class Newton(Growing):
         """Find the places of the columns and of the target, from a batch in which the model saw no columns."""
         curvature, d, p, noise = self.curvature, self.curvature.parameters, len(self._scaled), self.deviation**2
         loss, each, reach = curvature.loss, np.arange(p), curvature.reach * size
-        spreads = d + each * (p + 1) - each * (each - 1) // 2  # of the diagonal of M
-        variance = (noise / curvature.reach**2 + column_units.SPREAD * size) / size**2
-        means, distances, wanted = total[:p] / reach, total[spreads] / reach, self.state.units[1] < 0
-        means[wanted], of_means = alike(means[wanted], variance)
-        distances[wanted], of_distances = alike(distances[wanted], variance)
-        left = math.sqrt(max(of_means, of_distances))
-        units = column_units.searched(self.state.units, means, distances, left)
+        distances = total[d + each * (p + 1) - each * (each - 1) // 2] / reach
+        error = math.sqrt(noise / curvature.reach**2 + column_units.SPREAD * size) / size
+        units = column_units.searched(self.state.units, total[:p] / reach, distances, error)
         if self.records - self.state.replanned > _LONGEST * max(size, self._search_batch):
             units = column_units.ended(units)
         point, error = self.state.point.copy(), math.sqrt(noise + size) / size

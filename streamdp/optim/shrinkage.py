@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streamdp.scaling.pooling import alike, kept
+
 _VARIANCES = np.geomspace(0.05, 2.0, 25)[:, None] ** 2
 
 
@@ -39,28 +41,10 @@ def pooled(matrix: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
     """
     q, slopes = len(matrix), np.arange(len(matrix) - 1)
     spreads, others = np.diag(matrix), matrix - np.diag(np.diag(matrix))
-    share = _kept(variance * (q * (q - 1) / 2 - 2), others)
+    share = kept(variance * (q * (q - 1) / 2 - 2), others)
     found = share * others + np.diag(spreads)
     found[slopes, slopes], _ = alike(spreads[:-1], variance)
     return found, min(1.0, share + 1 / q) * variance
-
-
-def alike(values: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
-    """Return noisy `values` (k,), nearer to their mean, and what is left of the `variance` of their noise.
-
-    Their differences from the mean are kept by the share of their squares that is no noise (James and Stein 1961).
-    """
-    if len(values) < 4:
-        return values, variance
-    mean = float(np.mean(values))
-    share = _kept(variance * (len(values) - 3), values - mean)
-    return mean + share * (values - mean), min(1.0, share + 1 / len(values)) * variance
-
-
-def _kept(noise: float, values: np.ndarray) -> float:
-    """The share of `values` that the sum of the squares of their `noise` leaves."""
-    total = float(np.sum(values**2))
-    return max(0.0, 1 - noise / total) if total > 0 and noise > 0 else 1.0
 
 
 def inverse_totals(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamdp.scaling.pooling import alike
 from streamdp.scaling.units import MOST
 
 LEAST = 2.0**-5
@@ -25,13 +26,17 @@ def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error:
     """Return the units (2, p) after a batch of the search; the slopes of columns that it found are above 0.
 
     The batch found the `means` (p,) of the places of values in the ranges of `units`, cut to -1 and 1, and those of
-    their `distances` (p,) from the centres, with this `error`.
+    their `distances` (p,) from the centres, with this `error`; columns that are alike tell of each other.
     """
+    wanted, means, distances = units[1] < 0, means.copy(), distances.copy()
+    means[wanted], of_means = alike(means[wanted], error**2)
+    distances[wanted], of_distances = alike(distances[wanted], error**2)
+    error = max(of_means, of_distances) ** 0.5
     centre, half = units[0], 1 / np.abs(units[1])
     after = np.clip(half * np.clip(2 * np.maximum(distances, error), 0.0, 2.0), LEAST, 1.0)
     found = (distances - np.abs(means) > _CLEAR * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
     placed = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
-    return np.where(units[1] > 0, units, placed)
+    return np.where(wanted, placed, units)
 
 
 def ended(units: np.ndarray) -> np.ndarray:

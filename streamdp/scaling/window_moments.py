@@ -21,6 +21,7 @@ import numpy as np
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
+from streamdp.scaling.pooling import alike
 
 SHARE = 0.1  # of mu^2 of a window, for scaling
 ROUNDS = 4
@@ -116,11 +117,13 @@ def zoom(
         finally:
             total[:] = 0.0
         means = np.clip(means, -1.0, 1.0)
+        variances, left = squares - means**2, deviation**2
+        if not final.all():
+            variances[~final], left = alike(variances[~final], left)
         for j in np.flatnonzero(~final):
-            variance = float(squares[j] - means[j] ** 2)
-            factor = _factor(variance, deviation)
+            factor = _factor(float(variances[j]), left**0.5)
             stays = factor >= _FULL or table[1, j] <= least[j]
-            known = variance >= _KNOWN * deviation * math.sqrt(1 + 4 * float(means[j]) ** 2)
+            known = variances[j] >= _KNOWN * left**0.5 * math.sqrt(1 + 4 * float(means[j]) ** 2)
             final[j] = known or (stays and last)
             if not stays:
                 table[:, j] = table[0, j] + table[1, j] * means[j], table[1, j] * factor
