@@ -149,7 +149,7 @@ class AvroDecoder:
             except ConfigError as error:
                 self._layouts[head] = f"{_named(head)}: {error}"
 
-    def fields(self, value: bytes | None) -> dict[str, Any] | tuple[str] | tuple[str, str]:
+    def fields(self, value: bytes | None) -> dict[str, object] | tuple[str] | tuple[str, str]:
         """The fields of a value, or the reason why it has none, with the id of its schema if that is the reason."""
         if value is None:
             return ("tombstone",)

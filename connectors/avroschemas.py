@@ -37,7 +37,7 @@ class AvroSchema(NamedTuple):
     """A schema and its named types. Decimals are read as such, other logical types as the types that carry them."""
 
     schema: Any
-    names: dict[str, Any]
+    names: dict[str, object]
 
     def as_written(self) -> Layout:
         """The layout of values that are read by the schema that they were written with."""
@@ -93,7 +93,7 @@ def parsed(where: str, texts: Iterable[str]) -> AvroSchema:
     return _checked(where, lambda: [parse_schema(json.loads(text), names) for text in texts])
 
 
-def _checked(where: str, parse: Callable[[], list[Any]]) -> AvroSchema:
+def _checked(where: str, parse: Callable[[], list[object]]) -> AvroSchema:
     names: dict[str, object] = {}
     try:
         schemas = [_prepared(schema, names) for schema in parse()]

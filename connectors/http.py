@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ class HTTPSource(Source):
     def __init__(
         self,
         encode: Callable[[CallRecords, np.ndarray, Position], Batch],
-        recall: Callable[[Sequence[bytes]], Mapping[bytes, tuple[bytes, Any]]],
+        recall: Callable[[Sequence[bytes]], Mapping[bytes, tuple[bytes, object]]],
         queue_records: int,
     ) -> None:
         self._encode = encode
@@ -56,7 +55,7 @@ class HTTPSource(Source):
         self._change = threading.Condition()  # notified when `_enough` becomes true
         self._closed = False
         self._records = 0
-        self._place: Mapping[str, Any] | None = None
+        self._place: Mapping[str, object] | None = None
         self._taken: list[Call] = []  # being polled
         self._open: list[Call] = []  # polled, not acknowledged
         self._open_keys: dict[bytes, Call] = {}

@@ -32,7 +32,7 @@ class CallRecords:
 
     X: np.ndarray
     targets: list[object]
-    subjects: list[Any]
+    subjects: list[object]
     budgets: list[Any]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 from pydantic_core import from_json
 
@@ -23,7 +22,7 @@ class TooManyValuesError(ValueError):
     """An element has more than `MOST_VALUES` values."""
 
 
-def pieces(text: bytes, key: str) -> Iterator[tuple[Any, bool]]:
+def pieces(text: bytes, key: str) -> Iterator[tuple[object, bool]]:
     """Parse the JSON object `text`: first with an empty array under `key`, then the elements, several at a time.
 
     Each piece comes with whether an object of it has a key twice. Without such an array the first piece is everything.

@@ -166,7 +166,7 @@ def encode_objects(
     return replace(batch, dead=by_position([*batch.dead, *letters]))
 
 
-def _frame(objects: list[dict[str, Any]], encoder: Encoder) -> tuple[pl.DataFrame, dict[int, str]]:
+def _frame(objects: list[dict[str, object]], encoder: Encoder) -> tuple[pl.DataFrame, dict[int, str]]:
     """The declared columns; and for each object with a nested value, by its index, the first such column."""
     nested: dict[int, str] = {}
     numeric = frozenset(encoder.numeric_columns)
@@ -205,7 +205,7 @@ def has_duplicate_key(text: bytes, inside: bool) -> bool:
     """Whether a key occurs twice in the outermost object of valid JSON text; if `inside`, in any object of it."""
     twice: list[bool] = []
 
-    def note(found: list[tuple[str, Any]]) -> None:
+    def note(found: list[tuple[str, object]]) -> None:
         twice.append(len({key for key, _ in found}) < len(found))
 
     try:

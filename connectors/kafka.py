@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from kafka import TopicPartition
@@ -212,7 +212,7 @@ class KafkaSource(ShardedSource):
         """
         return min(max(first, self._ends.setdefault((shard.partition, offset), end)), end)
 
-    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[object]]]:
         check_poll(max_records, timeout_s)
         self._polls += not self._paused
         with kafka_errors():

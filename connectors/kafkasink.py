@@ -37,7 +37,7 @@ class TopicWriter:
     ) -> None:
         self._topic = topic
         self._futures: list[Any] = []
-        self._settings: dict[str, Any] = (
+        self._settings: dict[str, object] = (
             CONNECTION
             | {
                 "bootstrap_servers": bootstrap_servers,

@@ -71,7 +71,7 @@ class SchemaRegistry:
                 texts += self._texts(other, asked)
         return [*texts, found["schema"]]
 
-    def _ask(self, path: str) -> dict[str, Any] | None:
+    def _ask(self, path: str) -> dict[str, object] | None:
         try:
             answer = self._http.get(path)
         except httpx.HTTPError as error:

@@ -101,7 +101,7 @@ def file_like(
         raise ConfigError(f"--set source.{first_problem(error)[1]}") from None
 
 
-def assigned(assignments: Sequence[str]) -> list[tuple[list[str], Any]]:
+def assigned(assignments: Sequence[str]) -> list[tuple[list[str], object]]:
     """The keys and the value of each `--set`. Raises `ConfigError` for one that is none, or is given twice."""
     chosen: dict[str, object] = {}
     return [_assign(chosen, assignment) for assignment in assignments]

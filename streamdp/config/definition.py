@@ -68,7 +68,7 @@ class Definition(Settings):
 
     schema_: SchemaConfig = Field(alias="schema")
     model: ModelConfig
-    statistics: dict[str, dict[str, Any]] | None = Field(default=None, min_length=1)
+    statistics: dict[str, dict[str, object]] | None = Field(default=None, min_length=1)
     cap: CapText | None = None
     validation: ValidationConfig | None = None
     shuffled: ShuffledConfig | None = None

@@ -78,7 +78,7 @@ class ModelConfig(Settings):
 
     trust: Trust | None = None
     estimator: Literal[ESTIMATORS] = ""  # type: ignore[valid-type]  # `config.trust` chooses it
-    loss: str | dict[str, Any] | None = None
+    loss: str | dict[str, object] | None = None
     budget: BudgetText = "eps=1"
     mechanism: MechanismName | None = None
     eta: float | None = None

@@ -233,7 +233,7 @@ class SchemaConfig(Settings):
                 )
         return value
 
-    def declared(self) -> dict[str, Any]:
+    def declared(self) -> dict[str, object]:
         """The features as `data.schema.Schema` takes them."""
         return {
             name: declared.plain() if isinstance(declared, FeatureConfig) else declared

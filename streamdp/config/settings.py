@@ -126,7 +126,7 @@ class SourceOptions(Settings):
     `options`: a value may be `{env: NAME}` or `{file: PATH}`; a password must be.
     """
 
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, object] = Field(default_factory=dict)
 
     @field_validator("options")
     @classmethod

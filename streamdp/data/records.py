@@ -287,7 +287,7 @@ class ShardedSource(Protocol):
         Returns the position at which reading continues; None, without any effect, if the shard is no longer assigned.
         """
 
-    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[Any]]]:
+    def poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[object]]]:
         """Return at most `max_records` next raw records by shard; none if none came in `timeout_s` seconds."""
 
     def decode(self, shard: Shard, raw: Sequence[object]) -> Batch:

@@ -76,7 +76,7 @@ class ServerConnection(Connection):
         self._connect, self._begins = connect, begins
         self._over = connect()
 
-    def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+    def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[object, ...]]:
         return self._execute(statement, parameters).fetchall()
 
     def change(self, statement: str, parameters: Parameters = ()) -> int:
@@ -87,7 +87,7 @@ class ServerConnection(Connection):
         cursor.executemany(_text(statement), rows)
         return cursor.rowcount
 
-    def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[Any, ...]]:
+    def _execute(self, statement: str, parameters: Parameters) -> psycopg.Cursor[tuple[object, ...]]:
         text = _text(statement) if isinstance(parameters, Mapping) else statement
         return self._over.execute(text, parameters or None)  # None: a % is no placeholder
 
