@@ -134,13 +134,15 @@ class DraftColumn:
         of a gap if the column has many numbers.
         """
         good = self._numbers(notation)
+        if not good.any():
+            return None
         many = int(good.sum()) > MOST_CATEGORIES
         others = {text: self.counts[text] for text in self.texts.filter(~good)}
         words = {text for text, count in others.items() if count >= LEAST and not re.search("[0-9]", text)}
         marks = words if many and len(words) <= 2 else set()
         wrong = sum(count for text, count in others.items() if text not in marks)
         right = sum(self.counts.values()) - sum(others.values())
-        if not right or wrong > 0.02 * right or (not many and any(count >= LEAST for count in others.values())):
+        if wrong > 0.02 * right or (not many and any(count >= LEAST for count in others.values())):
             return None
         return replace(self, values=notation.usual(self.values), marks=frozenset(marks))
 
@@ -200,7 +202,7 @@ class DraftColumn:
             return [] if self.dates.str.to_date("%Y%m%d", strict=False).has_nulls() else ["%Y%m%d"]
         return [form for form in _TIMES if not self.dates.str.to_time(form, strict=False).has_nulls()]
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         """The type that all values have."""
         if not self.counts:
