@@ -152,22 +152,31 @@ cdef class Predictor:
 
         `x`: the record.
         """
-        cdef Py_ssize_t p = self._width, j
-        cdef double square = self._intercept, inner
+        cdef Py_ssize_t p = self._width
         cdef double* row
+        cdef Rows record
         if self._outputs > 1 or not self._holds():
             return None
         row = scratch(p + 1)
         try:
             if not self._predict(x, row, row + p):
                 return None
-            if self._variance > 0.0:
-                for j in range(p):
-                    inner = (row[j] - self._unit_table[j * TABLE + CENTRE]) / self._unit_table[j * TABLE + SCALE]
-                    square += inner * inner
+            record = Rows(<const char*> row, 1, p, 0, sizeof(double))
+            square = self._square(&record, 0) if self._variance > 0.0 else 0.0
             return moderated(row[p], square, self._variance, self._odds)
         finally:
             wipe(row, p + 1)
+
+    cdef inline double _square(self, const Rows* rows, Py_ssize_t i) noexcept:
+        """The squared distance of a record from the centres, in units of the scales, with the constant."""
+        cdef const double* unit = self._unit_table
+        cdef double square = self._intercept, inner
+        cdef Py_ssize_t j
+        for j in range(self._width):
+            inner = (entry(rows, i, j) - unit[CENTRE]) / unit[SCALE]
+            square += inner * inner
+            unit += TABLE
+        return square
 
     cdef inline bint _holds(self) noexcept:
         """Whether the known noise is that of the present clock."""
@@ -221,18 +230,13 @@ cdef class Predictor:
         cdef cnp.ndarray scores = self.scores(X)
         cdef double* score = matrix(scores)
         cdef const double* table = self._unit_table
-        cdef double square = 0.0, inner
-        cdef Py_ssize_t i, j
+        cdef Py_ssize_t i
         cdef Rows rows
         if self._outputs > 1 or variance <= 0.0 or table == NULL:
             return scores
         rows_of(X, &rows)
         for i in range(rows.n):
-            square = self._intercept
-            for j in range(self._width):
-                inner = (entry(&rows, i, j) - table[j * TABLE + CENTRE]) / table[j * TABLE + SCALE]
-                square += inner * inner
-            score[i] = moderated(score[i], square, variance, odds)
+            score[i] = moderated(score[i], self._square(&rows, i), variance, odds)
         return scores
 
 
