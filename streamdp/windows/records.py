@@ -106,23 +106,24 @@ class WindowRecords:
 
     def parts(self, theta: np.ndarray, count: int, grid: float) -> tuple[np.ndarray, np.ndarray]:
         """As `task.Users.parts`."""
-        part = (self._places * count).astype(np.int64)
-        sizes = np.diff(self._starts)
-        new = np.diff(part, prepend=-1) != 0
-        new[self._starts[:-1]] = True
-        begins = np.flatnonzero(new)  # of the records that a user has in one part
-        starts, of = np.append(begins, len(part)), part[begins]
-        shares = np.diff(starts) / sizes[np.searchsorted(self._starts, begins, side="right") - 1]
-        total = np.zeros((count, len(theta)))
-        for at in range(0, len(begins), CHUNK):
-            chosen = np.arange(at, min(at + CHUNK, len(begins)))
-            found = average_gradients(self._spec, self._loss, theta, self._X, self._y, starts, chosen)
-            found *= shares[chosen, None] / grid
-            np.rint(found, out=found)
-            np.add.at(total, of[chosen], found)  # whole numbers: exact
-            found[:] = 0.0
+        total, users_of = np.zeros((count, len(theta))), np.zeros(count)
+        for users in self._blocks():
+            part = (self._places[users[0] : users[-1]] * count).astype(np.int64)
+            new = np.diff(part, prepend=-1) != 0
+            new[users[:-1] - users[0]] = True
+            begins = np.flatnonzero(new)  # of the records that a user has in one part
+            starts, of = np.append(begins, len(part)) + users[0], part[begins]
+            shares = np.diff(starts) / np.diff(users)[np.searchsorted(users, starts[:-1], side="right") - 1]
+            np.add.at(users_of, of, shares)
+            for at in range(0, len(begins), CHUNK):
+                chosen = np.arange(at, min(at + CHUNK, len(begins)))
+                found = average_gradients(self._spec, self._loss, theta, self._X, self._y, starts, chosen)
+                found *= shares[chosen, None] / grid
+                np.rint(found, out=found)
+                np.add.at(total, of[chosen], found)  # whole numbers: exact
+                found[:] = 0.0
         total *= grid
-        return total, np.bincount(of, weights=shares, minlength=count)
+        return total, users_of
 
     def keep_from(self, place: float) -> int:
         """As `task.Users.keep_from`."""
