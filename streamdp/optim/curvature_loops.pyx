@@ -12,8 +12,8 @@ from libc.stdint cimport int64_t, uint64_t
 cimport numpy as cnp
 
 from streamdp.optim.loops cimport (
-    HUBER, INTERCEPT, KAPPA, LINK, LOGISTIC, LOSS, ORIGIN, SHAPE, SOFTMAX, STEEPEST, clamped, gradient_of, mean_of,
-    point_of, records_of,
+    HUBER, INTERCEPT, KAPPA, LINK, LOGISTIC, LOSS, SHAPE, SOFTMAX, STEEPEST, clamped, gradient_of, point_of,
+    records_of, residual_of, slope_of,
 )
 from streamdp.optim.record_kernel cimport RecordKernel
 from streamdp.privacy.arrays cimport Rows, copy_row, entry, matrix, scratch, whole_numbers, wipe
@@ -112,18 +112,17 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
     cdef Py_ssize_t p = at.p, intercept = <Py_ssize_t> spec[INTERCEPT], q = p + intercept
     cdef Py_ssize_t d = _parameters_of(at, size), i, j
     cdef double square = intercept, u = theta[q - 1] if intercept else 0.0, c = spec[SHAPE], weight = 1.0
-    cdef double a = 0.0, h = 1.0, r, left, chance, mean, root = sqrt(2.0)
+    cdef double a = 0.0, h = 1.0, r, left, chance, root = sqrt(2.0)
     cdef bint huber = spec[LOSS] == HUBER
     for j in range(p):
         square += x[j] * x[j]
         u += theta[j] * x[j]
     if huber:
-        mean = mean_of(spec, u)
-        r = (y - mean) / theta[q]
+        r = residual_of(spec, u, y) / theta[q]
         a = -min(max(r, -c), c)
         h = 1.0 if fabs(r) <= c else c / fabs(r)
         if spec[LINK]:
-            h *= clamped((mean + spec[ORIGIN]) / spec[LINK], 1.0 / STEEPEST, STEEPEST) / STEEPEST
+            h *= clamped(slope_of(spec, u), 1.0 / STEEPEST, STEEPEST) / STEEPEST
     elif spec[LOSS] == LOGISTIC:
         r = u
         chance = 1.0 / (1.0 + exp(-min(max(u, -700.0), 700.0)))

@@ -6,7 +6,7 @@ from streamdp.privacy.arrays cimport Rows
 
 # Indices of `spec`. ENVELOPE is 1 / beta of the Moreau envelope of a non-smooth loss; 0 to use a subgradient. BY_NORM
 # is the weight (see `losses.base`); FACTOR, DECAY, OFFSET and BY_RECORDS are the steps (see `steps`).
-# BOUND is C0, and CURVATURE the expected h of `follow`, 0 to follow nothing. LINK and ORIGIN are those of `mean_of`.
+# BOUND is C0, and CURVATURE the expected h of `follow`, 0 to follow nothing. LINK and ORIGIN are those of `residual_of`.
 cpdef enum:
     LOSS = 0
     INTERCEPT = 1
@@ -28,9 +28,11 @@ cpdef enum:
     ORIGIN = 17
     SPEC = 18
 
-# The largest slope of `mean_of` that a curvature shows, and the inverse of the least one.
+# Of an exponential: the largest slope that a curvature shows, and the inverse of the least one; and the slope above which
+# residuals count less.
 cpdef enum:
     STEEPEST = 2
+    HEAVY = 3
 
 # The losses.
 cpdef enum:
@@ -81,14 +83,17 @@ cdef inline double clamped(double x, double low, double high) noexcept nogil:
     return min(max(x, low), high)
 
 
-cdef inline double mean_of(const double* spec, double u) noexcept nogil:
-    """What the linear predictor u predicts: u itself; with a LINK L > 0, L exp(v / L - 1), v = u, up to the ORIGIN.
+cdef inline double slope_of(const double* spec, double u) noexcept nogil:
+    """m'(u) with a LINK: see `losses.poisson`. u and what it predicts are counted from the ORIGIN, which is 0 of the target."""
+    return exp(min((u + spec[ORIGIN]) / spec[LINK] - 1.0, 300.0))
 
-    The ORIGIN is 0 of the target, as a distance below 0 of u and of what is predicted. See `losses.poisson`.
-    """
+
+cdef inline double residual_of(const double* spec, double u, double y) noexcept nogil:
+    """y minus what the linear predictor u predicts: u itself, or with a LINK the exponential of `losses.poisson`."""
     if spec[LINK] == 0.0:
-        return u
-    return spec[LINK] * exp(min((u + spec[ORIGIN]) / spec[LINK] - 1.0, 300.0)) - spec[ORIGIN]
+        return y - u
+    cdef double slope = slope_of(spec, u)
+    return (y + spec[ORIGIN] - spec[LINK] * slope) * min(1.0, HEAVY / slope)
 
 
 cdef inline double coefficient(const double* spec, double u, double y, double sigma, double t) noexcept nogil:
@@ -101,7 +106,7 @@ cdef inline double coefficient(const double* spec, double u, double y, double si
     if loss == LOGISTIC:
         return 1.0 / (1.0 + exp(-clamped(u, -700.0, 700.0))) - y
     if loss == HUBER:
-        return -clamped((y - mean_of(spec, u)) / sigma, -spec[SHAPE], spec[SHAPE])
+        return -clamped(residual_of(spec, u, y) / sigma, -spec[SHAPE], spec[SHAPE])
     if loss == QUANTILE:
         a = 1.0 if y < u else 0.0
         if t > 0.0:

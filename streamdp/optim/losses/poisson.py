@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamdp.errors import NotAvailableError
 from streamdp.optim.losses.squared import Squared
 
 _LEVEL = 1.0
@@ -26,9 +27,11 @@ class Poisson(Squared):
     So theta is an affine map of that of the logarithm, and near the level it is in the units of the target, in which
     scale, priors and steps are those of `Squared`. Outside the steps theta is that of the logarithm (`Units.level`).
 
-    Gradient. With a = clip(r, -c, c), r = (y - m(u)) / sigma, it is that of `Squared`: (-a x w, (kappa - a^2) w / 2).
-    -a grows with u, because m does, so for each sigma the gradient in the coefficients is that of a convex loss. What
-    sigma solves is the equation of `Squared`; no loss has both.
+    Gradient. With a = clip(r, -c, c), r = (y - m(u)) v / sigma and v = min(1, 3 / m'(u)) it is that of `Squared`:
+    (-a x w, (kappa - a^2) w / 2). Where m is above 3 L, r = 3 L (y / m - 1) / sigma: such records count less, because
+    a step by the curvature would be too long (docs/proofs/curvature.md). v depends on x alone, so it makes no bias if
+    the model is right. -a grows with u, because r falls for y >= 0, so for each sigma the gradient in the coefficients
+    is that of a convex loss. What sigma solves is the equation of `Squared`; no loss has both.
 
     Bounds. Those of `Squared`, whose proofs use of a only |a| <= c, of both records.
 
@@ -56,8 +59,5 @@ class Poisson(Squared):
         return spec
 
     def value(self, theta: np.ndarray, x: np.ndarray, y: float) -> float:
-        """The weighted loss at theta (d,) of one record, x (columns,) and y, at the level 1, for a fixed scale."""
-        u, sigma = float(np.dot(x, theta[:-1])), float(theta[-1])
-        low, high = (1 + math.log(m) if m > 0 else -math.inf for m in (y - self.c * sigma, y + self.c * sigma))
-        v = min(max(u, low), high)
-        return ((math.exp(v - 1) - y * v) / sigma + self.c * abs(u - v)) * self.weight(x)
+        """Raise `NotAvailableError`: its gradient is that of no function of coefficients and scale together."""
+        raise NotAvailableError("value: the Poisson loss is known by its gradient")

@@ -96,6 +96,18 @@ def test_a_model_that_has_learned_nothing_predicts_the_middle_of_the_bounds() ->
     assert made("process").predict_one(dict.fromkeys(NAMES, 1.0)) == pytest.approx(20)
 
 
+def test_a_mean_that_moves_far_from_its_level_is_followed() -> None:
+    """The level of windows is that of the first: steps were twice too long, and predictions exponentials of noise."""
+    model = made("window", 10_000, target=(0, 200))
+    for seed, factor in ((0, 1.0), (1, 4.0)):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(40_000, 3))
+        mean = factor * np.exp(X @ SLOPES + INTERCEPT)
+        model.learn_arrays(X, np.minimum(rng.poisson(mean), 200).astype(float))
+    assert model.n_changes == 1
+    assert np.mean((model.predict_arrays(X) - mean) ** 2) < 0.1 * np.var(mean)
+
+
 def test_rare_counts_have_a_level_although_nearly_all_are_0() -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(60_000, 3))
