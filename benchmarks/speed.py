@@ -577,7 +577,7 @@ def run_job(config: JobConfig, rows: int) -> None:
             store,
             commit_records=config.commit.records,
             commit_seconds=config.commit.seconds,
-            publish=[Publisher([], None, config.store_path, (lambda snapshot, measures: None,))],
+            publish=[Publisher(config, (lambda snapshot, measures: None,))],
         ).run()
     source.close()
     if counts.learned != rows:

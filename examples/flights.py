@@ -57,7 +57,7 @@ class Result:
     constant: float
 
 
-def run(config: JobConfig, holdout: Holdout, progress: Progress, rows: int) -> tuple[Counts, float]:
+def run(config: JobConfig, progress: Progress, rows: int) -> tuple[Counts, float]:
     """Run the job as `streamdp run` does: CSV -> validate -> learn -> commit -> publish. Returns counts and seconds."""
     bar = progress.add_task(f"{config.job}, the job", total=rows)
 
@@ -68,7 +68,7 @@ def run(config: JobConfig, holdout: Holdout, progress: Progress, rows: int) -> t
     dead_letters = config.source.build_dead_letters()
     with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
         estimator: Any = config.build_estimator(store.ledger)
-        publisher = Publisher(config.publish, holdout, config.store_path, ())
+        publisher = Publisher(config)
         runner = Runner(source, estimator, store, dead_letters=dead_letters, publish=[publisher], on_progress=show)
         started = time.perf_counter()
         counts = runner.run()
@@ -238,7 +238,7 @@ def main() -> None:
         for file, error in JOBS.items():
             config = load_config(HERE / file)
             holdout, blocks = Holdout(config), stream(config)
-            counts, seconds = run(config, holdout, progress, rows)
+            counts, seconds = run(config, progress, rows)
             errors: dict[Trust, np.ndarray] = {}
             for trust in get_args(Trust):
                 bar = progress.add_task(f"{config.job}, {trust}", total=DRAWS * sum(map(len, blocks)))

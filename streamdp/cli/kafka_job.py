@@ -58,7 +58,6 @@ def run_worker(
     from streamdp.runtime.expected import Expected
     from streamdp.runtime.worker import Worker
     from streamdp.serving.doubts import doubts
-    from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher, committed
     from streamdp.store.store import Store
 
@@ -67,7 +66,6 @@ def run_worker(
     assert isinstance(kafka, KafkaSourceConfig), "`run` has refused others"
     need_clients()
     with ExitStack() as stack:
-        holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
         say_opened(store)
         snapshots = _patiently(lambda: Store.snapshots(config.store_path, config.job))
@@ -97,9 +95,8 @@ def run_worker(
         if (topic := _patiently(kafka.build_snapshot_topic)) is not None:
             stack.callback(topic.close)
             publish.append(partial(_to_topic, topic))
-        if config.publish or holdout is not None or config.validation is not None:
-            listeners, say_it = (display.measured,), display.published
-            publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
+        if config.publish or config.holdout is not None or config.validation is not None:
+            publisher = stack.enter_context(Publisher(config, (display.measured,), display.published))
             publish.append(lambda snapshots: _publish_whole(publisher, config, display))
         dead_letters: Any = _patiently(kafka.build_dead_letters)
         if dead_letters is not None:

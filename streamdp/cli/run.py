@@ -158,7 +158,6 @@ def _run_alone(
     from streamdp.runtime.learning import total
     from streamdp.runtime.runner import Runner
     from streamdp.serving.doubts import doubts
-    from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
 
     path = settings.path if isinstance(settings, FileSourceConfig) else None
@@ -169,7 +168,6 @@ def _run_alone(
     with ExitStack() as stack:
         source = settings.build(config.build_schema())
         stack.callback(source.close)
-        holdout = None if config.holdout is None else Holdout(config)
         store = stack.enter_context(config.open_store(accepted))
         say_opened(store)
         if store.source_key is not None:
@@ -185,8 +183,7 @@ def _run_alone(
         else:
             display.followed(estimator)
         _say_opening(settings, estimator)
-        listeners, say_it = (display.committed,), display.published
-        publisher = stack.enter_context(Publisher(config.publish, holdout, config.store_path, listeners, say_it))
+        publisher = stack.enter_context(Publisher(config, (display.committed,), display.published))
         expected = Expected(config.expected_records, estimator.record_budget, warn)
         runner = Runner(
             source,

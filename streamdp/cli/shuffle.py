@@ -137,13 +137,11 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
     """
     config, source = _load(job)
     from streamdp.protocol.learner import ShuffleLearner
-    from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
     from streamdp.store.identity import Terms
     from streamdp.store.store import Store
 
     agreed = agreement(config)
-    holdout = None if config.holdout is None else Holdout(config)
 
     def measured(snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         if measures is not None:
@@ -155,7 +153,7 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
         return Terms(agreed.digest if changed else config.fingerprint(), config.text())
 
     with (
-        Publisher(config.publish, holdout, config.store_path, (measured,), warn) as publisher,
+        Publisher(config, (measured,), warn) as publisher,
         Store(config.store_path, config.job, config.fingerprint(), config=config.text(), continued=same) as store,
     ):
 

@@ -61,15 +61,13 @@ def run(
 def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str, accepted: Accepted) -> None:
     from streamdp.config.spark import SparkSourceConfig
     from streamdp.runtime.learning import total
-    from streamdp.serving.holdout import Holdout
     from streamdp.serving.publish import Publisher
     from streamdp.serving.snapshots import combined
     from streamdp.spark.learning import learn
     from streamdp.spark.reading import read, session
 
     assert isinstance(config.source, SparkSourceConfig)
-    holdout = None if config.holdout is None else Holdout(config)
-    publisher = Publisher(config.publish, holdout, config.store_path, (_measured,), warn)
+    publisher = Publisher(config, (_measured,), warn)
     estimator = config.build_estimator()
     warn_if_not_private(estimator)
     warn_if_weak(estimator.record_budget, config.expected_records)

@@ -47,7 +47,6 @@ from streamdp.service.jobs import START_S, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
 from streamdp.service.waiting import Waiting
-from streamdp.serving.holdout import Holdout
 from streamdp.serving.publish import Publisher
 from streamdp.serving.snapshots import restore
 from streamdp.store.answers import Answers
@@ -79,8 +78,7 @@ class LearningJob(Job):
         self._accepted = accepted
         self.labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
         """The features of predictions whose labels come later."""
-        holdout = None if config.holdout is None else Holdout(config)
-        self._publisher = Publisher(config.publish, holdout, config.store_path, (self._committed,))
+        self._publisher = Publisher(config, (self._committed,))
         self._mine: Snapshot | None = None  # the last commit of this service's shard; None while it has no shard
         self._asking = restore(self.snapshot)  # the model of the shard, at which devices take gradients
         self._version = 0

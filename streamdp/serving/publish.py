@@ -26,9 +26,8 @@ from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
     from connectors.sinks import Message
-    from streamdp.config.publish import Place
+    from streamdp.config.job import JobConfig
     from streamdp.estimators.estimator import Estimator
-    from streamdp.serving.holdout import Holdout
 
 _log = logging.getLogger("streamdp.publish")
 
@@ -167,21 +166,22 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
 class Publisher(contextlib.AbstractContextManager["Publisher"]):
     """A listener for committed snapshots: it measures the model, publishes its document, and calls other listeners.
 
-    `places` are files and sinks; None as `holdout`: no measures. The `listeners` get the snapshot and its measures,
-    which do not wait for the places. `tell` gets sentences about places that fail, from their threads; the database
-    `store` has what `streamdp status` shows of them. What is published is released: the document follows from the
-    committed snapshot alone, whose spends are in the same transaction. A context manager, which ends with `close`.
-    Raises `StoreError` if a path can be no file that is replaced.
+    The places, the holdout and the store are those of the job. The `listeners` get the snapshot and its measures (None
+    without a holdout), which do not wait for the places. `tell` gets sentences about places that fail, from their
+    threads; the store has what `streamdp status` shows of them. What is published is released: the document follows
+    from the committed snapshot alone, whose spends are in the same transaction. A context manager, which ends with
+    `close`. Raises `StoreError` if a path can be no file that is replaced, and what `Holdout` raises.
     """
 
     def __init__(
         self,
-        places: Sequence[Place],
-        holdout: Holdout | None,
-        store: str,
+        config: JobConfig,
         listeners: tuple[Callable[[Snapshot, dict[str, Any] | None], None], ...] = (),
         tell: Callable[[str], None] = _log.warning,
     ) -> None:
+        from streamdp.serving.holdout import Holdout  # commands that read a store load no sources
+
+        places = config.publish
         for path in (place for place in places if isinstance(place, str)):
             if os.path.lexists(path) and not os.path.isfile(path):
                 raise StoreError(f"cannot publish to {path}: it is not a regular file")
@@ -193,8 +193,8 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         self._outlets = []
         for number, place in enumerate(places):
             name = place if isinstance(place, str) else place.name
-            self._outlets.append(Outlet(place, tell, _note(store, (number, len(places)), name)))
-        self._holdout = holdout
+            self._outlets.append(Outlet(place, tell, _note(config.store_path, (number, len(places)), name)))
+        self._holdout = None if config.holdout is None else Holdout(config)
         self._listeners = listeners
         self._model: Model | None = None
 

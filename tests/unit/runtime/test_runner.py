@@ -366,22 +366,23 @@ def test_a_snapshot_whose_publishing_failed_is_published_by_the_next_run(tmp_pat
     assert shown == [20, 20, 30]
 
 
+_JOB: dict[str, Any] = {
+    "job": "r",
+    "source": {"path": "a.csv"},
+    "schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}},
+    "model": {"estimator": "LDPASGDRegressor"},
+}
+
+
 @pytest.mark.parametrize("place", ["no/such/model.json", "."])
 def test_a_place_that_cannot_be_published_to_is_an_error_at_once(tmp_path: Path, place: str) -> None:
     with pytest.raises(StoreError, match="cannot publish"):
-        Publisher([str(tmp_path / place)], None, "s.db")
+        Publisher(make_config(_JOB | {"publish": [str(tmp_path / place)]}))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_snapshot_with_another_configuration_is_not_shown() -> None:
-    config = make_config(
-        {
-            "job": "r",
-            "source": {"path": "a.csv"},
-            "schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}},
-            "model": {"estimator": "LDPASGDRegressor", "mechanism": "none"},
-        }
-    )
+    config = make_config(_JOB | {"model": {"estimator": "LDPASGDRegressor", "mechanism": "none"}})
     state = config.build_estimator().state_dict()
     snapshot = Snapshot("r", config.fingerprint(), config.text(), 1, 0.0, Counts(), {}, state)
     assert not restore(snapshot).estimator.guarantee.private
@@ -392,15 +393,7 @@ def test_a_snapshot_with_another_configuration_is_not_shown() -> None:
 
 def test_shards_that_were_published_before_and_after_a_larger_cap_keep_both_in_the_statement() -> None:
     def job(cap: str) -> Any:
-        return make_config(
-            {
-                "job": "r",
-                "source": {"path": "a.csv"},
-                "schema": {"features": {"x": [0, 1]}, "target": {"column": "y"}, "subject": "id"},
-                "model": {"estimator": "LDPASGDRegressor"},
-                "cap": cap,
-            }
-        )
+        return make_config(_JOB | {"schema": _JOB["schema"] | {"subject": "id"}, "cap": cap})
 
     before, estimator = job("eps=2"), job("eps=2").build_estimator(Ledger("eps=2"))
     estimator.learn_one({"x": 0.5}, 1.0, subject="ann")
