@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import combinations, product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -45,9 +45,10 @@ from streamdp.estimators.frames import as_frame, names_of
 from streamdp.estimators.hints import WEIGHT
 from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import All, Bins, Block, Cells, Crossed, Index, Levels, Thirds, Values, cells_around
+from streamdp.learners.chosen import Chosen, Pair
 from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, DrawnAnswer, Part
-from streamdp.learners.held import HeldSums, HeldTexts, PanPure
+from streamdp.learners.held import HeldSums, HeldWithDelta, PanPure
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.keyed import Keyed, Texts, shown
 from streamdp.learners.learner import Learner
@@ -79,6 +80,7 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "histogram": ("edges", "by", "share"),
         "quantile": ("of", "by", "edges", "share"),
         "heavy_hitters": ("share",),
+        "pairs": ("edges", "share"),
     }
 )
 """The further keys of each kind of statistic. It is closed: what a kind adds up, and how that is read, is code here."""
@@ -129,14 +131,12 @@ class _Reader:
         if unknown := sorted(map(str, given.keys() - {kind, *KINDS[kind]})):
             known = ", ".join((kind, *KINDS[kind]))
             raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], KINDS[kind])}")
-        share = given.get("share", 1.0)
+        several = len(given[kind]) if isinstance(given[kind], list | tuple) and kind == "pairs" else 2
+        share = given.get("share", max(1.0, several - 1.0))  # as many tables
         if not (is_number(share) and 1e-6 <= share <= 1e6):
             raise ConfigError(f"{name!r}: expected share to be a number from 1e-6 to 1e6")
-        if kind == "heavy_hitters":
-            if (columns := self._bytes(given[kind])) is None:
-                raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
-            texts = Keyed(columns) if self._held else None
-            return Declared(name, kind, given[kind], None, (None,), columns, texts, (0.0, 1.0), float(share))
+        if kind in ("heavy_hitters", "pairs"):
+            return (self._pairs if kind == "pairs" else self._hitters)(name, given, float(share))
         of, by = given.get("of") if kind == "quantile" else given[kind], given.get("by")
         if (columns := self._bytes(by)) is not None:
             if kind not in ("mean", "sum") or not self._held or not self._feature(name, of).is_number:
@@ -152,6 +152,30 @@ class _Reader:
         if block.size > MOST_CELLS:
             raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {block.size}")
         return Declared(name, kind, of, by, group_names, items, block, place, float(share))
+
+    def _hitters(self, name: str, given: Mapping[str, Any], share: float) -> Declared:
+        if (columns := self._bytes(given["heavy_hitters"])) is None:
+            raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
+        texts = Keyed(columns) if self._held else None
+        place = (0.0, 1.0)
+        return Declared(name, "heavy_hitters", given["heavy_hitters"], None, (None,), columns, texts, place, share)
+
+    def _pairs(self, name: str, given: Mapping[str, Any], share: float) -> Declared:
+        """Tables of two of several columns, which a window chooses."""
+        columns = given["pairs"]
+        plain = isinstance(columns, list | tuple) and not any(isinstance(one, list | tuple) for one in columns)
+        if not plain or len({*map(repr, columns)}) < max(3, len(columns)):
+            raise ConfigError(f"{name!r}: expected pairs of a list of three or more different features")
+        if not self._held:
+            raise ConfigError(f'{name!r}: tables are chosen by the exact counts of a window: expected trust="window"')
+        if self._pure:
+            raise BudgetError(f"{name!r}: a choice of tables needs a delta, such as eps=1,delta=1e-6")
+        edges = self._edges_of(name, "count", columns, None, given.get("edges"))
+        indices, values = zip(*(self._sorted(name, column, edges) for column in columns), strict=True)
+        block = Chosen(indices)
+        if block.size > MOST_CELLS:
+            raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {block.size}")
+        return Declared(name, "pairs", tuple(columns), None, (None,), values, block, (0.0, 1.0), share)
 
     def _bytes(self, feature: Any) -> tuple[int, ...] | None:
         """The columns of the bytes of a text; None if it is no declared text."""
@@ -247,6 +271,11 @@ def _of_texts(statistics: Mapping[str, object], features: Mapping[str, object]) 
     texts = [name for name, declared in features.items() if isinstance(declared, Mapping) and "text" in declared]
     found = [one for one in statistics.values() if isinstance(one, Mapping)]
     return any("heavy_hitters" in one or any(one.get("by") == text for text in texts) for one in found)
+
+
+def _of_pairs(statistics: Mapping[str, object]) -> int:
+    """How many of the statistics choose tables."""
+    return sum(isinstance(one, Mapping) and "pairs" in one for one in statistics.values())
 
 
 def _unknown(kind: str) -> ConfigError:
@@ -374,8 +403,10 @@ class Statistics(Estimator):
             raise ConfigError("statistics: expected declarations by name, at least one")
         kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
         self._by_texts = trust == "window" and _of_texts(statistics, features)
+        if (several := _of_pairs(statistics)) > 1 or (several and self._by_texts):
+            raise ConfigError("pairs: expected one such statistic, and no texts that nobody declared beside it")
         self.trust, self.statistics = trust, statistics
-        self.learns = HeldTexts if self._by_texts else kinds[trust]
+        self.learns = HeldWithDelta if self._by_texts or (several and trust == "window") else kinds[trust]
         spend = self.learns.default_budget if budget is None else budget
         pure = isinstance(parse_budget(spend), PureDP) and not (isinstance(spend, str) and self._needs_delta)
         self._pure = (trust in ("window", "process") and pure) or self._by_texts
@@ -397,7 +428,8 @@ class Statistics(Estimator):
     @property
     def _needs_delta(self) -> bool:
         quantiles = any(isinstance(one, Mapping) and "quantile" in one for one in self.statistics.values())
-        return {"shuffler": True, "process": quantiles, "window": self._by_texts, "nobody": False}[self.trust]
+        held = self.learns is HeldWithDelta
+        return {"shuffler": True, "process": quantiles, "window": held, "nobody": False}[self.trust]
 
     def _words(self) -> Any:
         return entropy(self.seed) if self.trust == "shuffler" else fresh_words(self.seed)
@@ -414,9 +446,8 @@ class Statistics(Estimator):
         for one in self._by_name:  # equal blocks are added once
             shares[one.block] = shares.get(one.block, 0.0) + one.share / whole
         if self.trust == "window":
-            return (HeldTexts if self._by_texts else HeldSums)(
-                problem, budget, rng, list(shares.items()), self.batch_size
-            )
+            kind: type[HeldSums] = self.learns  # type: ignore[assignment]
+            return kind(problem, budget, rng, list(shares.items()), self.batch_size)
         kinds: dict[str, type[BatchSum]] = {"process": PanPure if self._pure else Pan, "shuffler": Mixed}
         return Sums(problem, budget, rng, list(shares.items()), kinds[self.trust], self.batch_size)
 
@@ -700,7 +731,7 @@ class Statistics(Estimator):
         """
         counted: list[Counted] = []
         values: dict[str, Sequence[object]] = {}
-        declared = [one for one in self.declared if one.kind in _OF_CELLS]
+        declared = [one for one in self._with_texts(self.learner) if one.kind in _OF_CELLS]
         if not declared or self._calendar is not None or not self.learner.n_released:
             need = "expected counts, shares or histograms, without every, of which something was released"
             raise NotAvailableError(f"there are no tables: {need}")
@@ -716,6 +747,8 @@ class Statistics(Estimator):
                     raise ConfigError(f"{column!r}: expected the same edges in all statistics, for consistent tables")
             found = self._estimated(replace(one, kind="count"), 1.0, self.learner)
             deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2
+            if isinstance(one.block, Pair):  # it may be of some of the windows only
+                found *= self.learner.weight / found[:, 0].sum()
             counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))
         return Tables(values, counted, int(self.learner.weight))
 
@@ -748,8 +781,11 @@ class Statistics(Estimator):
         return doubts
 
     def _with_texts(self, learner: Any) -> Iterator[Declared]:
-        """The declared statistics; the items of heavy hitters are the texts that are found."""
+        """The declared statistics; the items of heavy hitters are the texts that are found, and pairs are counts."""
         for one in self.declared:
+            if isinstance(one.block, Chosen):
+                yield from self._chosen(learner, one)
+                continue
             if isinstance(one.block, Keyed):
                 texts = tuple(shown(text) for text in self._texts_of(learner, one))
                 yield replace(one, items=texts) if one.by is None else replace(one, groups=texts)
@@ -757,6 +793,15 @@ class Statistics(Estimator):
                 yield replace(one, items=tuple(self._parts_of(learner, one)[0].found()[0]))
             else:
                 yield one
+
+    def _chosen(self, learner: Any, one: Declared) -> Iterator[Declared]:
+        """The tables that were chosen, as counts of two columns each."""
+        released = {} if self._features is None else learner.released()
+        pairs = zip(combinations(zip(one.of, one.items, strict=True), 2), one.block.pieces, strict=True)
+        for ((a, of_a), (b, of_b)), block in pairs:
+            if block in released and released[block][0].any():
+                name, items = f"{one.name}: {a}, {b}", tuple(product(of_a, of_b))
+                yield replace(one, name=name, kind="count", of=(a, b), items=items, block=block)
 
     def _texts_of(self, learner: Any, one: Declared) -> Texts:
         """What was released by texts: in their order if a statistic is by them, or else the most frequent first."""

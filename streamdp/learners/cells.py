@@ -134,13 +134,18 @@ class Block(Protocol):
     def size(self) -> int:
         """How many numbers."""
 
+    @property
+    def pieces(self) -> Sequence[Block]:
+        """The blocks that it consists of: `released` has each of them."""
+        return (self,)
+
     def summed(self, scale: float) -> tuple[object, ...]:
         """How `BlockSums` sums the vectors of rows times a scale, which it may round to whole numbers."""
 
 
 def sums_of(parts: Sequence[tuple[Block, float]], cells: float) -> BlockSums:
     """What sums the vectors of blocks times their factors, in whole numbers of 1/cells."""
-    return BlockSums([block.summed(factor * cells) for block, factor in parts])
+    return BlockSums([piece.summed(factor * cells) for block, factor in parts for piece in block.pieces])
 
 
 def _lags(k: int) -> np.ndarray:

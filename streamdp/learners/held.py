@@ -174,7 +174,7 @@ class HeldSums(Sums):
         return laplace_deviations(z) if one and z else z
 
 
-class HeldTexts(HeldSums):
-    """As `HeldSums`, with texts that nobody declared, which need a delta."""
+class HeldWithDelta(HeldSums):
+    """As `HeldSums`, with texts that nobody declared or tables that are chosen, which need a delta."""
 
     default_budget: ClassVar[Budget] = WITH_DELTA

@@ -26,6 +26,7 @@ from streamdp.data.floats import finite_array
 from streamdp.data.records import NO_BYTE
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Block, sums_of
+from streamdp.learners.chosen import Chosen, divided
 from streamdp.learners.keyed import Keyed, KeyedSum, Texts, added
 from streamdp.learners.learner import ONE_BREAK_IN, WITH_DELTA, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
@@ -141,11 +142,23 @@ class Held(Pan):
     caveats = HELD_CAVEATS
 
     def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
+        budget, blocks, self._choices = divided(budget, blocks)
         super().__init__(budget, blocks)
         self.variance = self.sum.variance
 
     def open(self, rng: AnyRng, batch: int) -> None:
         """See `BatchSum.open`."""
+
+    def close(self, rng: Any, rows: int) -> np.ndarray:
+        """See `BatchSum.close`; tables that are not chosen are 0."""
+        shown, at = np.ones(len(self.total)), 0
+        for block, _ in self.parts:
+            if isinstance(block, Chosen):
+                sums = self.total[at : at + block.size].astype(float)
+                shown[at : at + block.size] = block.choose(sums, rows, self._choices[block], rng)
+                sums[:] = 0
+            at += block.size
+        return shown * super().close(rng, rows)
 
 
 class Mixed(BatchSum):
@@ -332,11 +345,12 @@ class Sums(Learner):
         return self._state[:-1], False
 
     def released(self) -> dict[Block, tuple[np.ndarray, float]]:
-        """By block, its sums (size,) and the variance of each by noise."""
+        """By block, or piece of one, its sums (size,) and the variance of each by noise."""
         found, at = {}, 0
         for block, factor in self._sum.parts:
-            found[block] = self._state[at : at + block.size] / factor, float(self._state[-1]) / factor**2
-            at += block.size
+            for piece in block.pieces:
+                found[piece] = self._state[at : at + piece.size] / factor, float(self._state[-1]) / factor**2
+                at += piece.size
         return found
 
     def noise_by_texts(self, block: Keyed) -> float:

@@ -11,6 +11,7 @@ from streamdp import ApproxDP, GaussianDP, PureDP, stats
 from streamdp.config.definition import Definition
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import All, Bins, Cells, Levels, Thirds, Values
+from streamdp.learners.chosen import Chosen
 from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.keyed import Keyed, KeyedSum
@@ -318,6 +319,24 @@ def test_a_text_of_one_record_passes_as_often_as_delta_allows(column: int | None
         passed += len(one.close(rng))
         one.wipe()
     assert least * runs < passed <= 0.06 * runs + 4.9 * (0.06 * runs) ** 0.5
+
+
+def test_a_choice_of_tables_keeps_the_claim_and_a_tenth_of_its_noise_does_not() -> None:
+    """False alarms: 1e-6 each. One record brings two columns nearer to each other and takes two others apart."""
+    chosen = Chosen((Levels(0, 2), Levels(1, 2), Levels(2, 2)))
+    rest = ["110", "000", "101", "110", "110", "010", "010", "100", "010", "010"]
+
+    def attack(mu: float) -> float:
+        rng, found = SeededEntropy(4), []
+        for last in ("111", "001"):
+            rows = np.array([[int(one) for one in row] for row in [*rest, last]])
+            pairs = [np.bincount(2 * rows[:, i] + rows[:, j], minlength=4) for i, j in ((0, 1), (0, 2), (1, 2))]
+            runs = [chosen.choose(np.concatenate(pairs) * 1.0, len(rows), mu, rng) for _ in range(RUNS)]
+            found.append(np.array([shown[8] - shown[4] for shown in runs]))
+        return lower_bound(GaussianDP(1.0), *found)
+
+    assert attack(1.0) <= 1.0
+    assert attack(10.0) > 1.0
 
 
 def test_a_drawn_quantile_keeps_the_claim_and_twice_the_steepness_does_not() -> None:
