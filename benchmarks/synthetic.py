@@ -82,14 +82,16 @@ class Table:
         """The number of categories or bins of each column."""
         return [BINS if column in self.edges else len(self.features[column]) for column in self.features]
 
-    def ours(self, trust: Any, epsilon: float, seed: int) -> np.ndarray:
-        """The codes of records drawn from counts of each column with the target."""
-        pairs = {
+    def ours(self, trust: Any, epsilon: float, seed: int, further: bool = False) -> np.ndarray:
+        """The codes of records drawn from counts of each column with the target, and of `further` pairs."""
+        pairs: dict[str, dict[str, Any]] = {
             column: {"count": [column, self.target]}
             | ({"edges": {column: self.edges[column]}} if column in self.edges else {})
             for column in self.features
             if column != self.target
         }
+        if further:
+            pairs["further"] = {"pairs": [*pairs], "edges": self.edges}
         model = stats.Statistics(pairs, self.features, f"eps={epsilon},delta={DELTA}", trust, seed=seed)
         model.learn_many(self.frame)
         model.close_batch()
@@ -158,6 +160,14 @@ def rows() -> Iterator[Sequence[str]]:
                 yield [name, f"{epsilon:g}", f"streamdp, {trust}", *_cell(found)]
 
 
+def chosen() -> Iterator[Sequence[str]]:
+    """One row for each table: a window that chooses further tables."""
+    for name in TABLES:
+        data = Table(name)
+        found = [data.scores(data.ours("window", PEER, seed, further=True)) for seed in range(DRAWS)]
+        yield [name, f"{PEER:g}", "streamdp, window, pairs chosen", *_cell(found)]
+
+
 def peers() -> Iterator[Sequence[str]]:
     """One row for each table, of one draw."""
     for name in TABLES:
@@ -168,7 +178,12 @@ def peers() -> Iterator[Sequence[str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and with --write save."""
     head = ("table", "epsilon", "records", "distance of two columns", "log loss of a model")
-    command(__file__, {"tables": lambda: table(head, rows()), "peers": lambda: table(head, peers())}, arguments)
+    blocks = {
+        "tables": lambda: table(head, rows()),
+        "chosen": lambda: table(head, chosen()),
+        "peers": lambda: table(head, peers()),
+    }
+    command(__file__, blocks, arguments)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ class Block(Protocol):
 
     @property
     def pieces(self) -> Sequence[Block]:
-        """The blocks that it consists of: `released` has each of them."""
+        """The blocks that it consists of."""
         return (self,)
 
     def summed(self, scale: float) -> tuple[object, ...]:

@@ -348,7 +348,7 @@ class Sums(Learner):
         """By block, or piece of one, its sums (size,) and the variance of each by noise."""
         found, at = {}, 0
         for block, factor in self._sum.parts:
-            for piece in block.pieces:
+            for piece in block.pieces if isinstance(block, Chosen) else (block,):
                 found[piece] = self._state[at : at + piece.size] / factor, float(self._state[-1]) / factor**2
                 at += piece.size
         return found
