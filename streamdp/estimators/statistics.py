@@ -325,7 +325,8 @@ _TEXTS = {
         What to estimate, by name: {"mean": column}, {"sum": column}, {"count": categories}, {"proportion": categories},
         {"histogram": categories}, {"histogram": column, "edges": [...]}, {"quantile": q or [q, ...], "of": column},
         {"heavy_hitters": text}, for trust="nobody" and "window", or {"pairs": [columns]}, for "window": the counts of
-        two of these columns that say most; each but "count", "pairs" and "heavy_hitters" maybe with "by": categories, or for "mean" and "sum" with trust="window" a text, of which a window finds the frequent ones,
+        two of these columns that say most; each but "count", "pairs" and "heavy_hitters" maybe with "by": categories,
+        or for "mean" and "sum" with trust="window" a text, of which a window finds the frequent ones,
         and each with "share", its part of the budget relative to others. A column is a feature with bounds, and its
         transform if it has one (log, asinh or power); categories are one with categories. A list of features counts
         them together, or groups by all of them; a number among them has its bins in "edges": {column: [...]}.""",
