@@ -2,8 +2,8 @@
 
 Six draws of each table of 20,000 records are learned by each loss and by the trusts that have the Poisson loss; and by
 a Poisson model and least squares without privacy. Cells are the median of 1 - R² on 20,000 other records, and the worst
-draw: a constant has 1. delta = 1e-6. Noise comes from seeded generators, which are for measuring only. A quarter of an
-hour on one core.
+draw: a constant has 1. delta = 1e-6. Noise comes from seeded generators, which are for measuring only. Ten minutes on
+one core.
 """
 
 from __future__ import annotations
