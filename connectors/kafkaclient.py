@@ -128,6 +128,13 @@ def connect_admin(bootstrap_servers: str | list[str], options: Mapping[str, obje
     return KafkaAdminClient(**CONNECTION | dict(options), bootstrap_servers=bootstrap_servers)
 
 
+def discard(admin: KafkaAdminClient | None) -> None:
+    """Close a client that may have failed."""
+    with contextlib.suppress(Exception):  # there is nothing more to be done with it
+        if admin is not None:
+            admin.close()
+
+
 def partitions_of(consumer: KafkaConsumer, topic: str) -> set[int]:
     """The numbers of a topic's partitions.
 

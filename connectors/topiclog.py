@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, OffsetOutOfRangeError
 
-from connectors.kafkaclient import ANSWER_TIMEOUT_S, check_topic, connect_admin, kafka_errors, topic_id
+from connectors.kafkaclient import ANSWER_TIMEOUT_S, check_topic, connect_admin, discard, kafka_errors, topic_id
 from connectors.kafkasink import TopicReader, TopicWriter
 from streamdp.errors import SourceError, SourceUnavailableError
 
@@ -97,18 +96,12 @@ class TopicLog(TopicReader):
         except KafkaError as error:
             self.kept = f"the last deletion failed ({type(error).__name__}), and the next run repeats it"
             admin, self._admin = self._admin, None
-            _close(admin)
+            discard(admin)
 
     def close(self) -> None:
         """Close the connections."""
         super().close()
-        _close(self._admin)
-
-
-def _close(client: Any) -> None:
-    with contextlib.suppress(KafkaError):
-        if client is not None:
-            client.close()
+        discard(self._admin)
 
 
 class TopicOutlet(TopicWriter):

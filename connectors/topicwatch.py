@@ -6,7 +6,6 @@ Needs the extra `kafka`.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from kafka import KafkaAdminClient
 from kafka.errors import UnknownTopicOrPartitionError
 
+from connectors.kafkaclient import discard
 from connectors.topiclag import Bounds, connect_asking, survey
 from streamdp.data.records import Position, Shard, Stall
 
@@ -101,10 +101,10 @@ class TopicWatch:
             except Exception as error:  # noqa: BLE001 - whatever it was, the brokers gave no answer
                 log.debug("no answer about the topic: %s", type(error).__name__)
                 self.fail()
-                _close(admin)
+                discard(admin)
                 admin = None
             self._stop.wait(ASK_S)
-        _close(admin)
+        discard(admin)
 
     def note(self, answers: tuple[str | None, Mapping[int, Bounds | str]] | None) -> None:
         """Note what `survey` answered; `answers` is None if the brokers have no such topic."""
@@ -198,9 +198,3 @@ class TopicWatch:
         if polls - waits.polls < least:
             return "", "", now
         return reason, f"{bounds.stable - position} messages, which the client does not fetch", waits.since
-
-
-def _close(admin: KafkaAdminClient | None) -> None:
-    with contextlib.suppress(Exception):  # there is nothing more to be done with it
-        if admin is not None:
-            admin.close()

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 from river import stats as river_stats
 
 from streamdp.errors import ConfigError, SchemaError, check_whole
+from streamdp.estimators.door import Trust
 from streamdp.estimators.parameters import documented
-from streamdp.estimators.statistics import Statistics, Trust
+from streamdp.estimators.statistics import Statistics
 from streamdp.privacy.guarantees import Budget, Guarantee
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations, product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import scipy
@@ -39,6 +39,7 @@ from streamdp.errors import (
     is_number,
     suggestion,
 )
+from streamdp.estimators.door import Trust
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
 from streamdp.estimators.frames import as_frame, names_of
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
 
-Trust = Literal["nobody", "process", "window", "shuffler"]
 MOST_CELLS = 1 << 16
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
