@@ -162,6 +162,20 @@ MUTATIONS = [
         "tests/statistical/test_statistics.py",
     ),
     Mutation(
+        "tables are chosen without noise",
+        "streamdp/learners/chosen.py",
+        "(distances + noise).__getitem__",
+        "distances.__getitem__",
+        "tests/statistical/test_statistics.py",
+    ),
+    Mutation(
+        "tables that were not chosen are released",
+        "streamdp/learners/sums.py",
+        "return shown * super().close(rng, rows)",
+        "return super().close(rng, rows)",
+        "tests/unit/estimators/test_chosen.py",
+    ),
+    Mutation(
         "a worker keeps what it learned of a shard that was taken away",
         "streamdp/runtime/shard_table.py",
         " or any(lane.pending for lane in gone.values())",
