@@ -124,12 +124,11 @@ def largest(curvature: Curvature, intercept: bool, tries: int, seed: int = 0) ->
         if isinstance(loss, Softmax):
             theta = np.concatenate([0 * theta, theta, 0 * theta])
         if huber:
-            u = X @ theta
-            means = np.exp(np.minimum(u, 300) - 1) if isinstance(loss, Poisson) else u
-            theta, y = (
-                np.append(theta, 1.0),
-                means + np.sinh(np.clip(z[6:8] if isinstance(loss, Poisson) else z[2:4], -40, 40)),
-            )
+            means, residuals = X @ theta, np.sinh(np.clip(z[2:4], -40, 40))
+            if isinstance(loss, Poisson):  # whose curvature depends on the predictor, beside the residual
+                means, residuals = np.exp(np.minimum(means, 300) - 1), np.sinh(np.clip(z[6:8], -40, 40))
+                residuals /= np.minimum(1, 3 / means)
+            theta, y = np.append(theta, 1.0), means + residuals
         rows = X[:, :-1] if intercept else X
         return vectors(curvature, theta, np.ascontiguousarray(rows), y, intercept)
 
