@@ -21,7 +21,7 @@ from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.keyed import shown
 from streamdp.learners.local_counts import Oracle
-from streamdp.privacy.entropy import uniform
+from streamdp.privacy.entropy import mixed, uniform
 from streamdp.reading.estimates import Frequencies
 
 _DIGITS = 16
@@ -43,11 +43,8 @@ def _extended(hashed: Any, symbols: Any) -> Any:
 
 
 def _cell(hashed: np.ndarray) -> np.ndarray:
-    """The cells of hashed prefixes: the last step of splitmix64."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
-    hashed = hashed ^ (hashed >> np.uint64(31))
-    return (hashed >> np.uint64(50)).astype(np.int64)
+    """The cells of hashed prefixes."""
+    return (mixed(hashed) >> np.uint64(50)).astype(np.int64)
 
 
 def _parity(numbers: np.ndarray) -> np.ndarray:

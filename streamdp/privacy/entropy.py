@@ -203,6 +203,13 @@ def uniform(words: np.ndarray) -> np.ndarray:
     return (words >> np.uint64(11)) * 2.0**-53
 
 
+def mixed(words: np.ndarray) -> np.ndarray:
+    """Return a public hash of each of the `words`: the last step of SplitMix64 (Steele, Lea, Flood 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
+
+
 def entropy(seed: int | None) -> Rng:
     """The generator for an estimator: cryptographic, or reproducible, and not private, if there is a seed."""
     return Entropy() if seed is None else SeededEntropy(seed)

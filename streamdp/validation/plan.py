@@ -10,7 +10,7 @@ import numpy as np
 
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.privacy.composition import Spend
-from streamdp.privacy.entropy import uniform
+from streamdp.privacy.entropy import mixed, uniform
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable, parse_budget
 
 NOTHING, CONSTANT, ERROR, OTHER, CELL = range(5)
@@ -83,17 +83,13 @@ def questions(
 ) -> np.ndarray:
     """Return what the next records are asked, as codes (count,); `first` is the number of the first of them.
 
-    A record's coin is a hash of its number (Steele, Lea, Flood 2014), so it depends on no data, and is the same however
-    a stream is cut into calls. With a share of None all records answer. Of eight that answer, one is asked about the
-    constant, four about the error, and three about what stands beside it, or with `cells` one of these and two about a
-    cell; `summed`: two about the constant, and six about all else. While the constant is hardly known
-    (`learns_constant`), all are asked about it.
+    A record's coin is a hash of its number, SplitMix64, so it depends on no data, and is the same however a stream is
+    cut into calls. With a share of None all records answer. Of eight that answer, one is asked about the constant, four
+    about the error, and three about what stands beside it, or with `cells` one of these and two about a cell; `summed`:
+    two about the constant, and six about all else. While the constant is hardly known (`learns_constant`), all are
+    asked about it.
     """
-    with np.errstate(over="ignore"):
-        h = (np.arange(first, first + count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        h ^= h >> np.uint64(31)
+    h = mixed((np.arange(first, first + count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     asked = np.array(_SUMMED if summed else _CELLS if cells else _USUAL)[(h & np.uint64(7)).astype(np.int64)]
     if learns_constant:
         asked[:] = CONSTANT
