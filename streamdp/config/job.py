@@ -165,7 +165,8 @@ class JobConfig(Definition):
         """The settings that do not fit this source, and why: this and the other lists are made up to the first one."""
         reports = isinstance(source, ReportsSourceConfig)
         if reports and not self.build_estimator().takes_reports:
-            yield "model", "devices' reports need a model or statistics of trust: nobody, and not both, without every"
+            need = "a model or statistics of trust: nobody, and not both, and no quantiles with every"
+            yield "model", f"devices' reports need {need}"
         if self.has_model and not issubclass(self.model.kind.learns, _LEARN_CALLS):
             yield "model", f"{_NEED_OF_CALLS}, not {self.model.estimator}"
         if not self.has_model and self.model.trust == "window":

@@ -236,7 +236,8 @@ class Estimator(river_base.Estimator, Parameters):
 
     def _take_report(self, report: Any, subject: Subject | None) -> None:
         """Check a report of a person's side, ask the ledger and take it in: see `absorb` of what devices report to."""
-        learner: Any = self._learner(self.learns, "absorb")
+        self._need_features("absorb")
+        learner: Any = self.learner
         self._admission.need_subjects((subject,))
         with learner.rng.lock:
             take = learner.taken(report)

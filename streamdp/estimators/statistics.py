@@ -588,20 +588,24 @@ class Statistics(Estimator):
             The person, for the ledger. A report of a subject over its cap is counted in `n_refused`.
 
         Raises `SchemaError` for what no device can send, or without a subject although there is a ledger, and
-        `ConfigError` for another trust and with `every`.
+        `ConfigError` for another trust, and for quantiles with `every`.
         """
         if not self.takes_reports:
-            raise ConfigError('reports of devices need trust="nobody", and no every')
+            raise ConfigError('reports of devices need trust="nobody", and no quantiles with every')
         self._take_report(report, subject)
 
     @property
     def takes_reports(self) -> bool:
-        """See `Estimator.takes_reports`: if nobody may see raw records, and without `every`."""
-        return self.trust == "nobody" and self._calendar is None
+        """See `Estimator.takes_reports`: if nobody may see raw records.
+
+        With `every`, a report is of the window in which it arrives, which asks no device for thresholds of quantiles.
+        """
+        plain = self._calendar is None or all(one.kind != "quantile" for one in self.declared)
+        return self.trust == "nobody" and plain
 
     def reported(self) -> list[tuple[Declared, Part, float]]:
         """Return what records report about, with trust="nobody": parts of statistics with their shares of records."""
-        learner = self._learner(Drawn, "reported")
+        learner: Any = self.learner.pattern if isinstance(self.learner, Series) else self._learner(Drawn, "reported")
         each = [one for one in self._by_name for _ in range(len(one.items) if one.kind == "quantile" else 1)]
         return list(zip(each, learner.parts, learner.shares, strict=True))
 

@@ -57,23 +57,25 @@ class Series(Learner):
         calendar: Calendar,
     ) -> None:
         super().__init__(problem, budget, rng)
-        self._make, self._calendar, self._any = make, calendar, make()
+        self._make, self._calendar = make, calendar
+        self.pattern = make()
+        """A learner of no window, which has learned nothing."""
         self.windows: dict[int, Sums | Drawn] = {}
         """The learners, by the number of the window."""
-        self.open = None if self._any.open is None else Release(budget)
+        self.open = None if self.pattern.open is None else Release(budget)
 
     @property
     def trust(self) -> str:  # type: ignore[override]
         """See `Learner.trust`."""
-        return self._any.trust
+        return self.pattern.trust
 
     @property
     def private(self) -> bool:
-        return self._any.private
+        return self.pattern.private
 
     def begin(self, columns: Columns) -> None:
         self.columns = columns
-        self._any.begin(columns)
+        self.pattern.begin(columns)
         self.windows = {}
         self.discard()
 
@@ -81,7 +83,7 @@ class Series(Learner):
 
     @property
     def full(self) -> int:
-        latest: Any = self._any if (window := self._latest(self._begun)) is None else self.windows[window]
+        latest: Any = self.pattern if (window := self._latest(self._begun)) is None else self.windows[window]
         return latest.full
 
     @property
@@ -136,10 +138,22 @@ class Series(Learner):
             if self.open is not None:
                 self.end_full()
 
+    def taken(self, report: Any) -> Callable[[], None]:
+        """See `Drawn.taken`: a report is of the window in which it arrives."""
+        pattern: Any = self.pattern
+        pattern.taken(report)  # raises, before a window is begun
+
+        def take() -> None:
+            learner: Any = self.at(self._begun)
+            learner.taken(report)()
+            self.seen[0] += 1
+
+        return take
+
     def remake(self, kind: Callable[[Any], Any]) -> None:
         """Let all learners of windows, present and future ones, be what `kind` makes of them."""
         make = self._make
-        self._make, self._any = (lambda: kind(make())), kind(self._any)
+        self._make, self.pattern = (lambda: kind(make())), kind(self.pattern)
         self.windows = {window: kind(learner) for window, learner in self.windows.items()}
 
     def at(self, window: int) -> Sums | Drawn:
@@ -175,13 +189,13 @@ class Series(Learner):
         return np.array([float(learner.weight) for learner in self.windows.values()]), False
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        return self._any.caveats(spent, capped, answers)
+        return self.pattern.caveats(spent, capped, answers)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def model(self) -> dict[str, Any]:
         zone = {} if self._calendar.zone == ZONE else {"zone": self._calendar.zone}
-        return self._any.model() | {"window": self._calendar.length} | zone
+        return self.pattern.model() | {"window": self._calendar.length} | zone
 
     def learned(self) -> dict[str, Any]:
         state: dict[str, Any] = {

@@ -139,7 +139,7 @@ class StatisticsAgreement(Agreed):
         """The agreement of a `job`. Raises `ConfigError` if devices cannot report to it."""
         statistics: Any = definition.build_estimator()
         if not isinstance(statistics, Statistics) or not statistics.takes_reports:
-            raise ConfigError("these statistics take no reports: expected trust: nobody, and no every")
+            raise ConfigError("these statistics take no reports: expected trust: nobody, and no quantiles with every")
         built, declared, subject = check_plain(definition), definition.schema_.declared(), definition.schema_.subject
         names = [name for name, feature in built.declarations.items() for _ in feature.pieces]
         found = [_written(one, part, share, names) for one, part, share in statistics.reported()]

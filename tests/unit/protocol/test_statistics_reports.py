@@ -12,6 +12,7 @@ import rfc8785
 from streamdp.config.job import make_config
 from streamdp.errors import ConfigError, RefusedReportError, SchemaError, StreamDPError
 from streamdp.estimators.statistics import Statistics
+from streamdp.learners import series
 from streamdp.learners.drawn import DrawnAnswer
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import PureDP
@@ -239,6 +240,28 @@ def test_reports_that_come_late_count_where_they_were_asked() -> None:
     np.testing.assert_array_equal(state_of(again)["0 blocks"], state_of(learner)["0 blocks"])  # type: ignore[arg-type]
 
 
+def test_reports_are_of_the_window_in_which_they_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the same reports in one process: with the same words all numbers of both windows are the same."""
+    given = {name: one for name, one in STATISTICS.items() if "quantile" not in one}
+    desk, learner = desk_of(definition(given, model={"every": "1 day", "budget": "eps=8"}))
+    alone = definition(given, model={"every": "1 day", "budget": "eps=8", "seed": 7}).build_estimator()
+    assert isinstance(alone, Statistics)
+    half = LocalHalf(desk.document().text, None, SeededEntropy(7))
+    for i, record in enumerate(people(200)):
+        now = 86_400.0 * (1 + i // 120)
+        monkeypatch.setattr(series, "present", lambda now=now: now)
+        alone.learn_one(record, now)
+        report = json.loads(json.dumps(half.report(record, None, str(i))))
+        learned(desk, learner, i + 1, report | {"version": i})
+    assert learner.get().keys() == alone.get().keys() == {"1970-01-02T00:00:00Z", "1970-01-03T00:00:00Z"}
+    assert learner.n_seen == 200
+    for name, value in learner.state_dict().items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value, alone.state_dict()[name], err_msg=name)
+    with pytest.raises(ConfigError, match="no quantiles with every"):
+        desk_of(definition(model={"every": "1 day"}))
+
+
 def test_a_shuffler_shows_answers_without_names_and_the_learner_takes_them() -> None:
     desk, learner = desk_of(definition(shuffled={"people": 50}))
     mixer = ReportMixer(desk.agreement, 50)
@@ -263,9 +286,9 @@ def test_a_shuffler_shows_answers_without_names_and_the_learner_takes_them() -> 
     "job",
     [
         definition({"hours": STATISTICS["hours"]}, model={"trust": "process", "budget": "eps=1,delta=1e-6"}),
-        definition({"hours": STATISTICS["hours"]}, model={"every": "1 day"}),
+        definition({"median": STATISTICS["median wage"]}, model={"every": "1 day"}),
     ],
-    ids=["process", "every"],
+    ids=["process", "quantiles with every"],
 )
 def test_statistics_that_take_no_reports_say_so(job: Any) -> None:
     with pytest.raises(ConfigError, match="take no reports"):
@@ -282,9 +305,9 @@ def settings(**more: Any) -> dict[str, Any]:
 
 def test_a_topic_of_reports_is_for_statistics_of_trust_nobody() -> None:
     assert make_config(settings()).build_estimator().takes_reports
-    for model in ({"trust": "process"}, {"trust": "nobody", "every": "1 day"}):
-        with pytest.raises(ConfigError, match="devices' reports need"):
-            make_config(settings(model=model))
+    assert make_config(settings(model={"trust": "nobody", "every": "1 day"})).build_estimator().takes_reports
+    with pytest.raises(ConfigError, match="devices' reports need"):
+        make_config(settings(model={"trust": "process"}))
     target = {"features": {"age": FEATURES["age"]}, "target": {"column": "y", "bounds": [0, 1]}}
     with pytest.raises(ConfigError, match="devices' reports need"):
         make_config(settings(schema=target))
