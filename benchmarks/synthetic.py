@@ -33,7 +33,7 @@ from streamdp import stats
 TABLES = ("is a wife insured by her job?", "is a Vietnamese married?", "cut of a diamond, five classes")
 EPSILONS, DRAWS, BINS, DELTA = (0.5, 1.0, 4.0), 4, 8, 1e-6
 PEER = 1.0
-"""The epsilon at which the peer is run: it takes six minutes for one table."""
+"""The epsilon at which the peer is run: it takes five minutes for one table."""
 _PEER = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
