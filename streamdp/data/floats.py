@@ -62,8 +62,8 @@ def finite_array(
     `largest`, of either sign.
     """
     numbers = np.array(state[name], dtype=float)
-    if numbers.shape != shape or not np.all(np.abs(numbers) <= largest):
-        raise ConfigError(
-            f"state: {name}: expected numbers of shape {shape} within {largest:g}, got shape {numbers.shape}"
-        )
+    if numbers.shape != shape:
+        raise ConfigError(f"state: {name}: expected numbers of shape {shape}, got shape {numbers.shape}")
+    if not np.all(np.abs(numbers) <= largest):
+        raise ConfigError(f"state: {name}: out of range: expected finite numbers, at most {largest:g} in size")
     return numbers

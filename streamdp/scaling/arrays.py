@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -70,7 +71,7 @@ class UnitArrays(NamedTuple):
         These are arrays of which nothing is known, `parts` at least one of the same model.
         """
         self.table[:] = max(parts, key=lambda part: float(part.progress[k.TOTAL])).table
-        self.progress[:] = sum(part.progress for part in parts)
+        self.progress[:] = np.minimum(sum(part.progress for part in parts), k.DONE)
         self.posterior[:] = sum(part.posterior for part in parts)  # of disjoint records, so likelihoods multiply
         self.tail_evidence[:] = sum(part.tail_evidence for part in parts)
         self.pair_evidence[:] = sum(part.pair_evidence for part in parts)
@@ -94,7 +95,7 @@ class UnitArrays(NamedTuple):
         Raises `ConfigError` for numbers out of range.
         """
         scales = finite_array(state, "scales", (len(self.table), k.LEARNED))
-        progress = finite_array(state, "progress", self.progress.shape, k.DONE)
+        progress = np.minimum(finite_array(state, "progress", self.progress.shape, sys.float_info.max), k.DONE)
         cells = read_posterior(state, "posterior", self.posterior)
         pairs = finite_array(state, "pairs", self.pair_evidence.shape)
         far = finite_array(state, "tails", self.tail_evidence.shape)
