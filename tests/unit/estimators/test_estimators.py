@@ -442,7 +442,7 @@ def test_a_state_with_numbers_that_no_stream_reaches_is_refused() -> None:
 
 
 def test_merged_models_whose_searches_are_done_are_stored_and_loaded() -> None:
-    parts = [LDPASGDRegressor("eps=4", features={"a": (0, 1)}, target=(0, 1000), seed=seed) for seed in range(4)]
+    parts = [LDPASGDRegressor(budget="eps=4", features={"a": (0, 1)}, target=(0, 1000), seed=seed) for seed in range(4)]
     for part in parts[1:]:
         part.learn_encoded(np.zeros((2000, 1)), np.linspace(450, 550, 2000))
         assert part.state_dict()["progress"][k.TARGET] == k.DONE
