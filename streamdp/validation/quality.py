@@ -197,7 +197,7 @@ def _auc(sums: np.ndarray) -> Estimate:
     found = float(counts[1] @ below) / (none * some)
     slopes = np.concatenate([above[::-1] / (none * some) - found / none, below / (none * some) - found / some])
     variance = float(noise * (slopes @ slopes) + np.maximum(sums[COLUMNS:], 0) @ slopes**2)
-    return interval(min(max(found, 0.0), 1.0), variance, 0.0, 1.0)
+    return interval(found, variance, 0.0, 1.0)
 
 
 def _scaled(estimate: Estimate, unit: float) -> Estimate:
@@ -209,7 +209,7 @@ def _text(estimate: Estimate) -> str:
     assert estimate.value is not None
     assert estimate.low is not None
     assert estimate.high is not None
-    value = min(max(estimate.value, estimate.low), estimate.high)
-    digits = 2 - math.floor(math.log10(max(abs(value), (estimate.high - estimate.low) / 10, 1e-12)))
-    value, low, high = (round(number, digits) + 0.0 for number in (value, estimate.low, estimate.high))  # no -0
+    digits = 2 - math.floor(math.log10(max(abs(estimate.value), (estimate.high - estimate.low) / 10, 1e-12)))
+    numbers = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (round(number, digits) + 0.0 for number in numbers)  # no -0
     return f"{value:g} [{low:g}, {high:g}]"

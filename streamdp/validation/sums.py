@@ -104,13 +104,10 @@ def mean(sums: np.ndarray, first: int) -> tuple[float, float]:
 
 
 def interval(value: float, variance: float, low: float = -math.inf, high: float = math.inf) -> Estimate:
-    """Return a value with its 95 % interval, clipped to `low` and `high`; the variance is NaN if it is unknown."""
-    value, variance = float(value), float(variance)  # numpy's numbers are none for JSON
-    if math.isnan(value):
-        return Estimate(None, None, None)
-    if math.isnan(variance):
-        return Estimate(value, None, None)
-    half = _Z * math.sqrt(variance)
-    shown = np.array([value])
-    (limits,) = limits_of(np.array([[value - half, value + half]]), shown, shown, (low, high)).tolist()
-    return Estimate(value, *limits)
+    """Return a value with its 95 % interval, both clipped to `low` and `high`; the variance is NaN if it is unknown."""
+    answer, half = np.array([float(value)]), _Z * math.sqrt(variance)
+    shown = np.clip(answer, low, high)
+    if math.isnan(value) or math.isnan(variance):
+        return Estimate(None if math.isnan(value) else float(shown[0]), None, None)
+    (limits,) = limits_of(np.column_stack([answer - half, answer + half]), answer, shown, (low, high)).tolist()
+    return Estimate(float(shown[0]), *limits)

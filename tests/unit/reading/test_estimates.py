@@ -82,7 +82,9 @@ def test_the_limits_of_statistics_include_what_they_show(trust: Any) -> None:
                 assert row["statistic"] not in "mg" or 0 <= row["low"] <= row["high"] <= 40
 
 
-def test_the_limits_of_a_validation_include_its_value() -> None:
-    for value, variance in ((-0.3, 0.01), (1.4, 0.01), (0.5, 0.01), (0.0, 0.0)):
-        found = interval(value, variance, 0.0, 1.0)
-        assert found.low <= value <= found.high  # type: ignore[operator]
+def test_a_validation_and_its_limits_are_in_the_range_of_errors() -> None:
+    for value, shown in ((-0.3, 0.0), (1.4, 1.0), (0.5, 0.5), (0.0, 0.0)):
+        found = interval(value, 0.01 * (value != 0), 0.0, 1.0)
+        assert found.value == shown
+        assert 0 <= found.low <= shown <= found.high <= 1  # type: ignore[operator]
+        assert interval(value, np.nan, 0.0, 1.0).value == shown
