@@ -2,12 +2,13 @@
 
 import math
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from streamdp.errors import BudgetError, ConfigError
+from streamdp.estimators import statistics
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import Levels
 from streamdp.learners.chosen import CHOICE, Chosen, divided
@@ -59,6 +60,18 @@ def test_windows_may_choose_other_tables_and_the_tables_are_of_all_records() -> 
     model = learned("eps=0.05", 3000, batch_size=1000, seed=2)
     for counts in model.tables().counts().values():
         assert counts.sum() == pytest.approx(3000)
+
+
+def test_a_table_that_noise_hides_is_not_turned_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its noisy counts may have a sum below 0: what is largest stays largest, and few records say little."""
+    monkeypatch.setattr(statistics, "Tables", lambda values, counted, records: counted)
+    for seed in range(8):
+        model = learned("eps=0.01", 40, seed=seed)
+        noisy, tables = model.get(), cast("Any", model.tables())
+        for one in tables:
+            if one.name != "of a":
+                counts = np.array([*noisy[one.name].values()])
+                np.testing.assert_array_equal(np.argsort(one.counts), np.argsort(counts))
 
 
 def test_one_row_moves_each_distance_by_at_most_what_the_noise_is_for() -> None:
