@@ -356,7 +356,7 @@ class Newton(Growing):
     def _search_anew(self) -> None:
         """Forget all but the intercept, and search for the target within its bounds again."""
         search, (middle, half) = BatchSearch(*self._bounds), self._bounds
-        search.numbers[0] = min(max(self._place[0], middle - half), middle + half)
+        search.numbers[0] = min(max(self._intercept_and_scale[0], middle - half), middle + half)
         self._go_on(search, self.state.units)
 
     def _go_on(self, search: BatchSearch, units: np.ndarray) -> None:
@@ -376,7 +376,7 @@ class Newton(Growing):
         self.state = replace(self.state, point=self._project(self._units.outward(point)))
 
     @property
-    def _place(self) -> tuple[float, float]:
+    def _intercept_and_scale(self) -> tuple[float, float]:
         """Intercept and scale at the query point, in units of the target."""
         intercept, scale = self._units.inward(self.state.point)[-2:].tolist()
         return intercept, scale
@@ -395,7 +395,7 @@ class Newton(Growing):
             search = BatchSearch(*self._bounds)
             search.read(self.state.search)
             seen = -float(total[d - 2]) / size, loss.kappa - 2 * float(total[d - 1]) / size
-            place, errors = self._place, (error, math.sqrt(4 * noise + size) / size)
+            place, errors = self._intercept_and_scale, (error, math.sqrt(4 * noise + size) / size)
             search.take(place, loss.cut, seen, errors)
             self._go_on(search, units)
             return
