@@ -751,7 +751,7 @@ class Statistics(Estimator):
                 if values.setdefault(column, kinds) != kinds:
                     raise ConfigError(f"{column!r}: expected the same edges in all statistics, for consistent tables")
             found = self._estimated(replace(one, kind="count"), 1.0, self.learner)
-            if isinstance(one.block, Pair) and (total := found[:, 0].sum()) > 0:  # it may be of some of the windows only
+            if isinstance(one.block, Pair) and (total := found[:, 0].sum()) > 0:  # it may be of some windows only
                 found = found * (self.learner.weight / total)
             deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2
             counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))
