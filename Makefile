@@ -165,7 +165,7 @@ user-level: $(STAMP)
 	$(BIN)/python -m studies.user_claims --write
 	$(BIN)/python -m studies.subquadratic --write
 
-# All studies of the papers at full size that have changed since their records, two at a time; goes on where it ended.
+# Studies, notebooks and benchmarks whose figures depend on no machine, if they have changed since their records; goes on where it ended.
 figures: $(STAMP) $(R_DATA)
 	$(BIN)/python -m benchmarks.figures
 
@@ -195,8 +195,9 @@ release-check: dist docs
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak --write
 
+# Everything, or the tests of PART, such as PART=tests/statistical.
 campaign: programs $(SPARK)
-	$(BIN)/python -m pytest --hypothesis-profile=campaign
+	$(BIN)/python -m pytest --hypothesis-profile=campaign $(PART)
 
 # 1,000 kills and other faults under every kind of job, also in several runs; rewrites benchmarks/campaign.md.
 campaign-kills: $(STAMP)

@@ -1,4 +1,4 @@
-"""All studies of the papers and some benchmarks, at full size.
+"""All studies of the papers, and the benchmarks whose figures depend on no machine, at full size.
 
 Run with `make figures`, or `python -m benchmarks.figures [STEP ...]`.
 
@@ -46,8 +46,6 @@ LIST = Path(__file__).with_name("older.yaml")
 FOLDERS = ("benchmarks", "studies")
 PACKAGES = ("streamdp", "connectors", "servers", "notebooks", *FOLDERS)
 AT_ONCE = 2
-UNKNOWN = 300.0
-"""The seconds that a step without a record is taken to need."""
 
 
 @cache
@@ -102,11 +100,15 @@ def _without_docstrings(text: bytes, suffix: str) -> bytes:
 
 @dataclass(frozen=True)
 class Step:
-    """A command of Python. `module`: what it imports begins there; None for a notebook."""
+    """A command of Python. `module`: what it imports begins there; None for a notebook.
+
+    `minutes`: how long it is taken to need as long as it has no record.
+    """
 
     name: str
     arguments: tuple[str, ...]
     module: str | None = None
+    minutes: float = 5
 
     @cached_property
     def inputs(self) -> str:
@@ -131,19 +133,21 @@ class Step:
         return digest.hexdigest()[:16]
 
 
-def _module(module: str, *more: str) -> Step:
-    return Step(" ".join((module.rpartition(".")[2], *more)), ("-m", module, *more), module)
+def _module(module: str, *more: str, minutes: float = 5) -> Step:
+    return Step(" ".join((module.rpartition(".")[2], *more)), ("-m", module, *more), module, minutes)
 
 
 def _notebook(name: str) -> Step:
     return Step(name, ("-m", "benchmarks.notebooks", name, "--write"))
 
 
-def _parts(module: str, *parts: str) -> tuple[Step, ...]:
+def _parts(module: str, *parts: str, minutes: float = 5) -> tuple[Step, ...]:
     """A step for each part of a page, or for several parts that share their runs, in one word each."""
-    return tuple(_module(module, "--write", "--only", *names.split()) for names in parts)
+    return tuple(_module(module, "--write", "--only", *names.split(), minutes=minutes) for names in parts)
 
 
+LEARNING = ("flights", "real", "simulations", "price", "intervals", "probabilities", "many", "worst")
+VALIDATION = ("ordinary", "held", "batches", "drift", "quiet", "costs", "intervals")
 RUNS = "wide strong strong_net new across sparse ridge_columns lasso_new ridge_new"
 STEPS = (
     *_parts("studies.figures_ldp", "1", "2", "3", "4", "4b bounds", "5", "6", "A1", "A2"),
@@ -162,6 +166,18 @@ STEPS = (
     *(_module(f"benchmarks.{name}", "--write") for name in ("trust", "shards", "statistics", "transforms")),
     *_parts("benchmarks.drift", "flip", "told", "losses", "river", "weekdays"),
     *_parts("benchmarks.users", "n", "m", "d", "unlike", "local"),
+    *_parts("benchmarks.batches", "flights", "simulated"),
+    *_parts("benchmarks.learning", *LEARNING, minutes=11),
+    *_parts("benchmarks.groups", "diamonds", "flights", "simulated", minutes=10),
+    *_parts("benchmarks.validation", *VALIDATION, minutes=9),
+    *_parts("benchmarks.intervals", "short", "long", "million", minutes=10),
+    *_parts("benchmarks.user_scaling", "flights", "price", "steps"),
+    *_parts("benchmarks.raw_targets", "every", "few"),
+    *_parts("benchmarks.least_records", "constant", "ratio"),
+    *_parts("benchmarks.synthetic", "tables chosen", minutes=15),
+    _module("benchmarks.counts", "--write", minutes=10),
+    _module("benchmarks.ordinary", "--write", minutes=6),
+    _module("benchmarks.shuffled", "--write"),
     *(_notebook(path.stem) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))),
 )
 
@@ -251,7 +267,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
 
     def _expected(self, step: Step) -> float:
-        return float(self._known[step.name].seconds) if step.name in self._known else UNKNOWN
+        return float(self._known[step.name].seconds) if step.name in self._known else 60 * step.minutes
 
     def _say(self, what: str, step: Step, *, ended: bool = False) -> None:
         with self._lock:
@@ -327,7 +343,7 @@ def summary(steps: Sequence[Step], path: Path = FILE) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is not up to date, and print the records."""
-    parser = argparse.ArgumentParser(description="Make all studies of the papers.")
+    parser = argparse.ArgumentParser(description="Make all studies, and the benchmarks that depend on no machine.")
     parser.add_argument("steps", nargs="*", help="names, or how they begin; without any, all steps")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="how long this run may take")
     parser.add_argument("--again", action="store_true", help="run steps that are up to date, too")
