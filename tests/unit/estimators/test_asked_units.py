@@ -201,17 +201,6 @@ def test_devices_answer_about_columns_as_the_learner_would_ask() -> None:
     assert (inside.learner.units.columns[1] > 3**0.5).any()
 
 
-def test_how_records_are_divided_into_calls_changes_nothing() -> None:
-    X, y, people = encoded(3000)
-    whole, parts = wide(), wide()
-    whole.learn_encoded(X, y, subjects=people)
-    for begin in range(0, 3000, 77):
-        part = slice(begin, begin + 77)
-        parts.learn_encoded(X[part], y[part], subjects=people[part])
-    assert whole.n_asked == parts.n_asked
-    np.testing.assert_array_equal(whole.theta, parts.theta)
-
-
 def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
     X, y, people = encoded(3000)
     model = wide()

@@ -34,7 +34,6 @@ from streamdp.optim.curvature import Curvature
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import write_announcement
-from streamdp.reading.change import BLOCKS, width
 from tests.support.newton import averages
 from tests.support.states import loss_of, method_of, noise_of, open_sum, params_of, pending_of, steps_of, words_of
 
@@ -75,12 +74,6 @@ def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def held(model: Any) -> np.ndarray:
     sums: np.ndarray = open_sum(model)
     return sums
-
-
-def numbers(model: Any) -> np.ndarray:
-    """What its walk has learned."""
-    state: np.ndarray = steps_of(model).learned()["state"]
-    return state
 
 
 # --- which method
@@ -223,31 +216,6 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
         assert (other.n_seen, pending_of(other)) == (180, 30)
         assert (model.n_seen, pending_of(model)) == (180, 30)
         assert np.array_equal(held(model), sums)
-
-
-@every
-@pytest.mark.parametrize("place", [[0, 1, 0], [0, 0, -1], [0, 0]], ids=str)
-def test_states_that_do_not_fit_are_refused_and_change_nothing(make: Callable[..., Any], place: list[int]) -> None:
-    model = make(batch_size=50, seed=1)
-    model.learn_encoded(*stream(model, 120))
-    before = steps_of(model).state, held(model).copy()
-    donor = make(batch_size=50, seed=1)
-    donor.learn_encoded(*stream(donor, 100))
-    good = donor.state_dict()
-    with pytest.raises(ConfigError):
-        model.load_state_dict(good | {"place": place})
-    curvature = steps_of(model).curvature
-    size = curvature.size + BLOCKS * width(curvature.parameters)
-    for at, bad in ((0, np.nan), (size, -1.0), (size + 1, 1e300), (size + 4, -1.0), (-1, -1.0)):
-        numbers = good["state"].copy()
-        numbers[at] = bad
-        with pytest.raises(ConfigError):
-            model.load_state_dict(good | {"state": numbers})
-    assert steps_of(model).state is before[0]
-    assert np.array_equal(held(model), before[1])
-    assert (model.n_seen, pending_of(model)) == (120, 20)
-    model.load_state_dict(good)
-    assert (model.n_seen, model.at_boundary, held(model).any()) == (100, True, False)
 
 
 @every

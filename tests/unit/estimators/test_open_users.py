@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streamdp import Ledger, UserLevelLDPClassifier
-from streamdp.errors import ConfigError, NotAtBoundaryError, StoreError
+from streamdp import Ledger
+from streamdp.errors import NotAtBoundaryError, StoreError
 from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.release import JOINED
 from tests.support.sizes import some
@@ -225,22 +225,6 @@ def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest
     learner.learn_encoded(X[8:], y[8:], subjects=list("ab" * 6))
     assert sizes == [9, 8]
     assert (learner.at_boundary, people.held) == (True, 0)
-
-
-@pytest.mark.parametrize(
-    "change", [{"votes": np.zeros((2, 2), dtype=np.int64)}, {"centre": np.zeros(4)}, {"answered": 70}], ids=str
-)
-def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Any]) -> None:
-    X, y, subjects = data(100, 3)
-    learner, empty = model(items_per_user=3, batch_size=70), UserLevelLDPClassifier(items_per_user=3, batch_size=70)
-    learner.learn_encoded(X, y, subjects=subjects)
-    before = learner.state_dict()
-    for target in (learner, empty):
-        with pytest.raises(ConfigError):
-            target.load_state_dict(before | {"n_seen": 7} | change)
-    assert empty.n_seen == empty.n_users == 0
-    for name, value in learner.state_dict().items():
-        np.testing.assert_array_equal(value, before[name])
 
 
 def test_merged_averages_by_records() -> None:

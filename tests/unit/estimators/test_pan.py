@@ -492,51 +492,6 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     assert not any(number in written for number in numbers)
 
 
-NEAR = np.full((2, 5), 1.0)
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"plan": "(None, 11, 38.09025, 0.0, {'L2Ball': [5.0]})"}, "plan"),
-        ({"place": [0, 1, 0]}, "place"),
-        ({"place": [0, 0, 102]}, "place"),  # 1024 records are 102 batches of 10
-        ({"place": [0, 0, -1]}, "place"),
-        ({"place": [-1, 0, 0]}, "place"),
-        ({"place": [64, 0, 0]}, "place"),
-        ({"place": [0, 0]}, "state_dict returns"),
-        ({"state": np.zeros((2, 4))}, "shape"),
-        ({"state": np.full((2, 5), np.nan)}, "finite"),
-        ({"state": NEAR * [[4], [1]]}, "outside"),  # a norm of 8 in a ball of 5
-        ({"state": NEAR * [[1], [4]]}, "outside"),
-        ({"state": NEAR * [1, 1, 1, 1, 0.05]}, "scale"),
-        ({"state": NEAR * [1, 1, 1, 1, 5.5]}, "scale"),
-        ({"n_seen": -1}, "counts"),
-        ({"spent": ["eps=lots"]}, "expected eps=E"),
-        ({"private": None}, "lacks 'private'"),
-    ],
-    ids=str,
-)
-def test_states_that_do_not_fit_are_refused_and_change_nothing(change: dict[str, Any], match: str) -> None:
-    donor = regressor(batch_size=10)
-    donor.learn_encoded(*stream(donor, 20))
-    changed = donor.state_dict() | change
-    state = {key: value for key, value in changed.items() if value is not None or key not in change}
-    model = regressor(batch_size=10, seed=1)
-    X, y = stream(model, 13)
-    model.learn_encoded(X, y)
-    before = (steps_of(model).sequence.points.copy(), open_sum(model).copy())
-    with pytest.raises((ConfigError, BudgetError), match=match):
-        model.load_state_dict(state)
-    assert np.array_equal(steps_of(model).sequence.points, before[0])
-    assert np.array_equal(open_sum(model), before[1])
-    assert (model.n_seen, pending_of(model)) == (13, 3)
-    fresh = PanPrivateRegressor(batch_size=10, method="ac-sa")
-    with pytest.raises(StreamDPError):
-        fresh.load_state_dict(state)
-    assert (fresh.weights, fresh.n_seen) == ({}, 0)
-
-
 @pytest.mark.parametrize(
     "other",
     [

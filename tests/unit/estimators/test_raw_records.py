@@ -44,22 +44,6 @@ def frame(n: int) -> tuple[pd.DataFrame, pd.Series]:
     return X, pd.Series(20 + 0.5 * ages + 10 * (cities == "Lyon") + 1e-4 * incomes + rng.normal(0, 3, n))
 
 
-def test_raw_records_one_by_one_in_a_frame_and_encoded_are_the_same() -> None:
-    X, y = frame(600)
-    one, many, arrays = (regressor(seed=1) for _ in range(3))
-    for (_, row), target in zip(X.iterrows(), y, strict=True):
-        one.learn_one(dict(row), target)
-    many.learn_many(X, y)
-    encoded = np.column_stack(
-        [(X["age"] - 59) / 41, X["city"] == "Lyon", np.clip((X["income"] - 5e5) / 5e5, -1, 1)]
-    ).astype(float)
-    arrays.learn_encoded(encoded, y.to_numpy())
-    for other in (many, arrays):
-        np.testing.assert_allclose(other.theta, one.theta, rtol=1e-9)
-        assert other.n_asked == one.n_asked > 0
-    assert one.predict_one(RAW) == pytest.approx(float(many.predict_many(pd.DataFrame([RAW]))[0]))
-
-
 @pytest.mark.parametrize("kind", [LDPASGDClassifier, LDPSGDClassifier, PanPrivateClassifier, ShuffleClassifier])
 @pytest.mark.slow
 def test_single_predictions_are_those_of_a_frame_after_every_step_and_in_every_copy(kind: Any) -> None:
@@ -160,7 +144,6 @@ def test_private_scaling_is_the_default_where_it_can_be() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"scaling": "privat"}, "expected one of private, declared, none or None"),
         ({"scaling": "private", "features": ["a"]}, "needs declared bounds"),
         ({"scaling": "declared", "features": ["a"]}, "needs declared bounds"),
         ({"scaling": "private", "intercept": False}, "needs intercept=True"),
@@ -170,8 +153,6 @@ def test_private_scaling_is_the_default_where_it_can_be() -> None:
         ({"features": {"a": {"bounds": (0, 1), "typical": (2, 1)}}}, "within the bounds"),
         ({"features": {"a": {"bounds": (0, 1), "typical": (0.5, 0)}}}, "positive spread"),
         ({"features": {"a": (0, 1e-70)}}, "distance from"),
-        ({"alpha": "fast"}, "alpha: expected a number, got 'fast'"),
-        ({"classes": "ab"}, "expected a list of at least two labels"),
         ({"features": {"city": {"Paris", "Lyon"}}}, "expected a list of categories, got a set, which has no order"),
         ({"features": {"city": {"categories": frozenset("ab")}}}, "got a set, which has no order"),
     ],
@@ -259,20 +240,6 @@ def test_a_copy_of_a_learner_that_scales_goes_on_bit_by_bit(copied: Any) -> None
     assert first.n_asked == second.n_asked
 
 
-def test_a_state_of_other_bounds_or_scaling_is_refused() -> None:
-    state = regressor().state_dict()
-    for other in (
-        regressor(scaling="none"),
-        LDPASGDRegressor(features=SCHEMA, target=(0, 50)),
-        LDPASGDRegressor(features=SCHEMA | {"age": (0, 100)}, target=(0, 100)),
-    ):
-        with pytest.raises(ConfigError, match=r"expected (columns|units)"):
-            other.load_state_dict(state)
-    for name, worse in (("scales", 0.0), ("progress", -1.0)):
-        with pytest.raises(ConfigError):
-            regressor().load_state_dict(state | {name: np.full_like(state[name], worse)})
-
-
 def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None:
     X, y = frame(6000)
     parts = [regressor(budget="eps=4") for _ in range(2)]
@@ -301,6 +268,7 @@ def test_reports_of_devices_are_what_learn_one_does() -> None:
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
+        (LDPASGDClassifier, {}),
         (PanPrivateClassifier, {}),
         (ShuffleClassifier, {}),
         (WindowedClassifier, {"items_per_user": 2, "window": 50, "method": "private-range"}),

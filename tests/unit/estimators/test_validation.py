@@ -45,26 +45,6 @@ def classifier(validation: Any, **more: Any) -> LDPASGDClassifier:
     return LDPASGDClassifier(features=NAMES, budget="eps=1", validation=validation, **more)
 
 
-@pytest.mark.parametrize("validation", [SHARE, BUDGET, None], ids=str)
-@pytest.mark.slow
-def test_all_ways_to_learn_give_the_same_model_and_the_same_answers(validation: Any) -> None:
-    X, y = records(2000)
-    whole, parts, single = (classifier(validation, seed=4) for _ in range(3))
-    whole.learn_encoded(X, y)
-    for at in (0, 1, 13, 14, 1300):
-        end = {0: 1, 1: 13, 13: 14, 14: 1300, 1300: 2000}[at]
-        parts.learn_encoded(X[at:end], y[at:end])
-    for row, label in zip(X, y, strict=True):
-        single.learn_one(dict(zip(NAMES, row.tolist(), strict=True)), bool(label))
-    for other in (parts, single):
-        assert np.array_equal(whole.theta, other.theta)
-        assert whole.n_seen == other.n_seen == 2000
-        if validation is not None:
-            value = other.quality.total.error.value  # type: ignore[union-attr]
-            assert whole.quality.total.error.value == pytest.approx(value, rel=1e-12)  # type: ignore[union-attr]
-            assert whole.quality.total.answers == other.quality.total.answers  # type: ignore[union-attr]
-
-
 NUMBERS = {"budget": "eps=1", "bound": 3.0}
 SINGLE: dict[str, Any] = {
     "a share, nobody": lambda: classifier(SHARE, seed=3),
@@ -221,18 +201,6 @@ def test_states_without_validation_are_as_before_and_do_not_mix() -> None:
         classifier(BUDGET).load_state_dict(plain.state_dict())
     with pytest.raises(ConfigError, match="expected validation"):
         classifier(SHARE).load_state_dict(classifier(BUDGET).state_dict())
-
-
-def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
-    model = classifier(BUDGET)
-    model.learn_encoded(*records(300))
-    before = model.quality
-    for name, value in (("total", np.full(26, np.nan)), ("progress", np.full(7, -1.0)), ("halves", np.zeros(3))):
-        state = model.state_dict()
-        state["answers"][name] = value
-        with pytest.raises(ConfigError, match="state"):
-            model.load_state_dict(state)
-        assert model.quality == before
 
 
 def test_shards_add_their_answers_up() -> None:

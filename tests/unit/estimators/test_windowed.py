@@ -217,12 +217,6 @@ def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch)
     assert learner.guarantee.budgets  # counted, whatever was released
 
 
-def test_a_state_outside_of_the_domain_is_refused() -> None:
-    learner = made()
-    with pytest.raises(ConfigError):
-        learner.load_state_dict(learner.state_dict() | {"theta": np.array([9.0, 0, 0, 1])})
-
-
 @pytest.mark.parametrize(
     "change", [{"method": Plain(2)}, {"window": 11}, {"items_per_user": 5}, {"spread": 0.1}, {"domain": L2Ball(4)}]
 )

@@ -155,17 +155,3 @@ def test_newton_refuses_what_only_planned_steps_use() -> None:
         WindowedRegressor(method="newton", smoothness=2.0)
     with pytest.raises(ConfigError, match="bounded curvature"):
         WindowedRegressor(method="newton", loss="quantile")
-
-
-def test_a_state_keeps_what_windows_have_told_and_a_forged_one_is_refused() -> None:
-    X, y, subjects = people(3000, 8, 1)
-    options: dict[str, Any] = {"items_per_user": 8, "window": 24_000, "features": ["a", "b", "c"], "seed": 1}
-    whole, part = WindowedClassifier(**options), WindowedClassifier(**options)
-    part.learn_encoded(X, y, subjects=subjects)
-    state = part.state_dict()
-    whole.load_state_dict(state)
-    np.testing.assert_array_equal(whole.learner._state, part.learner._state)
-    for forged in (np.full_like(state["memory"], -1.0), state["memory"][1:], np.full_like(state["memory"], 1e200)):
-        with pytest.raises(ConfigError, match="state"):
-            whole.load_state_dict(state | {"memory": forged})
-    np.testing.assert_array_equal(whole.learner._state, part.learner._state)

@@ -1,12 +1,10 @@
-"""Averaged SGD on reports with one noise: its steps, its batches and its state."""
+"""Averaged SGD on reports with one noise: its steps and its batches."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
-from streamdp.errors import ConfigError
 from streamdp.optim.asgd import Asgd, Reports
 
 REPORTS = Reports(information=0.02, bound=0.5, largest=2.0, distance=2.0)
@@ -14,10 +12,6 @@ REPORTS = Reports(information=0.02, bound=0.5, largest=2.0, distance=2.0)
 
 def same(theta: np.ndarray) -> np.ndarray:
     return theta
-
-
-def nothing(theta: np.ndarray) -> None:
-    """No check."""
 
 
 def walk(batch: int | None = None, reports: Reports = REPORTS) -> Asgd:
@@ -56,24 +50,3 @@ def test_batches_are_single_reports_first_and_always_a_small_part_of_the_stream(
         batches += 1
     assert longest < 0.45 * 2.0  # a part of the distance, even without noise
     assert batches < 20_000
-
-
-def test_a_state_goes_on_and_wrong_numbers_are_refused() -> None:
-    learner = walk(batch=10)
-    learner.move(np.array([3.0, 1.0]), 10, 10)
-    state = learner.learned()
-    other = walk(batch=10)
-    other.read(state, nothing)
-    assert other.place == (0, 0, 10)
-    np.testing.assert_array_equal(other.state, learner.state)
-    wrong: list[dict[str, Any]] = [
-        state | {"place": [0, 1, 10]},
-        state | {"place": [0, 0, -1]},
-        state | {"state": state["state"][:-1]},
-        state | {"state": -abs(state["state"])},
-        state | {"state": state["state"] * 1e120},
-    ]
-    for bad in wrong:
-        with pytest.raises(ConfigError):
-            walk(batch=10).read(bad, nothing)
-    assert walk(batch=10).batch == 10

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor
-from streamdp.errors import ConfigError
 
 NAMES = ["a", "b", "c", "d"]
 THETA = np.array([0.5, -0.5, 0.5, -0.5])
@@ -129,38 +128,6 @@ def test_where_disturbances_end_soon_the_answer_stays_and_a_change_that_lasts_is
     assert off(model, -THETA) < 0.05
 
 
-def test_a_state_goes_on_as_the_model_does_also_after_a_change() -> None:
-    model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6)
-    model.learn_encoded(*records(5_000, THETA))
-    model.learn_encoded(*records(1_500, -THETA, 1))
-    other = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=7)
-    other.load_state_dict(model.state_dict())
-    assert other.n_changes == model.n_changes >= 1
-    np.testing.assert_array_equal(other.theta, model.theta)
-    for key, value in model.state_dict().items():
-        np.testing.assert_array_equal(other.state_dict()[key], value, err_msg=key)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda blocks: blocks[:, :-1],
-        lambda blocks: blocks[:2],
-        lambda blocks: np.where(np.arange(blocks.shape[1]) == blocks.shape[1] - 1, 0.5, blocks),
-        lambda blocks: -blocks,
-        lambda blocks: np.full_like(blocks, np.nan),
-        lambda blocks: blocks * 1e200,
-    ],
-)
-def test_blocks_that_no_stream_makes_are_refused(spoil: object) -> None:
-    model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=6)
-    model.learn_encoded(*records(2_000, THETA))
-    state = model.state_dict()
-    state["blocks"] = spoil(np.array(state["blocks"]))  # type: ignore[operator]
-    with pytest.raises(ConfigError, match="blocks"):
-        LDPASGDRegressor(features=NAMES, budget="eps=8").load_state_dict(state)
-
-
 def test_the_papers_clock_follows_nothing() -> None:
     model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=8, clock="records", alpha=0.6, eta=0.2)
     model.learn_encoded(*records(10_000, THETA))
@@ -214,8 +181,3 @@ def test_a_change_that_one_shard_noticed_is_news_to_the_others(kind: str) -> Non
     both.learn_encoded(*records(20_000, -THETA, 2))
     assert both.n_changes == 1
     assert off(both, -THETA) < 0.05
-
-
-def test_there_is_no_third_choice() -> None:
-    with pytest.raises(ConfigError, match="change"):
-        LDPASGDRegressor(features=NAMES, change="forget")

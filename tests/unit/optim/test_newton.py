@@ -1,4 +1,4 @@
-"""Newton's method without an estimator: batches, steps, averages, and what its state may be."""
+"""Newton's method without an estimator: batches, steps, averages, and merges."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from streamdp import Huber, Logistic, PanPrivateRegressor, datasets
-from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
@@ -200,49 +199,6 @@ def test_merged_walks_without_records_know_nothing(curvature: Curvature) -> None
     empty = newton(curvature)
     empty.merge([newton(curvature)], curvature.loss.start(curvature.parameters))
     assert np.array_equal(empty.state.numbers(), newton(curvature).state.numbers())
-
-
-def refuse(theta: np.ndarray) -> None:
-    if np.max(np.abs(theta)) > 50:
-        raise ConfigError("outside")
-
-
-@each
-def test_a_state_is_read_back_bit_by_bit_and_bad_ones_change_nothing(curvature: Curvature) -> None:
-    walk, other = newton(curvature, 5.0), newton(curvature, 5.0)
-    X, y = stream(curvature, 5000)
-    learn(walk, X, y, seed=1)
-    state = walk.learned()
-    other.read(state, refuse)
-    assert np.array_equal(other.state.numbers(), walk.state.numbers())
-    assert other.place == walk.place
-    numbers, d, size = state["state"], curvature.parameters, curvature.size
-    sums = size + change.BLOCKS * change.width(d)
-
-    def with_entry(at: int, value: float) -> dict[str, Any]:
-        changed = numbers.copy()
-        changed[at] = value
-        return state | {"state": changed}
-
-    for bad in (
-        with_entry(0, np.nan),
-        with_entry(0, np.inf),
-        with_entry(0, 99.0),
-        with_entry(sums, -1.0),
-        with_entry(sums, 0.0),
-        with_entry(sums + 1, -1.0),
-        with_entry(sums + 4, -1.0),
-        with_entry(size, -1e140),
-        with_entry(size - 1 + change.width(d), 1.5),
-        with_entry(size - 1 + change.width(d), 0.0),
-        with_entry(-1, -1.0),
-        state | {"state": numbers[:-1]},
-        *(state | {"place": place} for place in ([0, 0, -1], [1, 0, 0], [0, 1, 5], [0, 0, 10**19], [0, 0])),
-    ):
-        before = walk.state
-        with pytest.raises((ConfigError, ValueError)):
-            walk.read(bad, refuse)
-        assert walk.state is before
 
 
 def test_a_change_that_probes_find_while_units_are_new_is_learned_from_them() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDRegressor
-from streamdp.errors import ConfigError
 from streamdp.optim import loops
 from streamdp.reading.intervals import UNPAIRED, path_intervals
 from streamdp.scaling import location_scale
@@ -84,26 +83,6 @@ def test_the_average_begins_anew_when_a_scale_falls_threefold_or_doubles(ratio: 
     again = not 1 / 3 <= ratio <= 2
     assert k.rescale(arrays.units) == again
     assert (arrays.units.table[0, k.RESTARTED] == arrays.units.table[0, k.SCALE]) == again
-
-
-@pytest.mark.slow
-def test_forged_segments_are_refused_or_read() -> None:
-    model = model_of(3000)
-    state, rng, refused = model.state_dict(), np.random.default_rng(0), 0
-    for draw in range(120):
-        held = state["segments"].copy()
-        at = rng.integers(held.shape, size=(5, 2))
-        held[tuple(at.T)] *= 10.0 ** rng.integers(-30, 30, 5) * rng.choice([1, 1, 1, 0, -1], 5)
-        if draw % 2:
-            held[:, 5:] = np.where(held[:, 5:] != 0, 10.0 ** rng.integers(-18, 18, held[:, 5:].shape), 0)
-        new = model_of()
-        try:
-            new.load_state_dict(state | {"segments": held})
-        except ConfigError:
-            refused += 1
-        else:
-            assert new.interval().shape == (4, 2)
-    assert 10 < refused < 110
 
 
 @pytest.mark.campaign

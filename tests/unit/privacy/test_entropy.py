@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +18,7 @@ from streamdp import (
     Gaussian,
     GaussianDP,
     Laplace,
-    LDPASGDClassifier,
     LDPASGDRegressor,
-    LDPSGDClassifier,
-    LDPSGDRegressor,
     PanPrivateRegressor,
     PrivUnit,
     PureDP,
@@ -423,79 +419,3 @@ def test_low_bits_are_the_same_for_every_input(kind: type[Mechanism], budget: Bu
         unit = row[samplers.GRID] * (row[samplers.SCALE] if kind is PrivUnit else 1.0)
         low = np.rint(out[:, 0] / unit).astype(np.int64) & 63
         assert stats.chisquare(np.bincount(low, minlength=64)).pvalue > FALSE_ALARM
-
-
-# --- single records and arrays of records
-
-MODELS = [
-    lambda: LDPASGDRegressor(seed=5),
-    lambda: LDPSGDRegressor(seed=5, mechanism="laplace", intercept=False),
-    lambda: LDPASGDRegressor(seed=5, loss="squared", budget=GaussianDP(1)),
-    lambda: LDPSGDRegressor(seed=5, loss="quantile", budget=ApproxDP(1, 1e-5), alpha=0.3),
-    lambda: LDPASGDClassifier(seed=5, alpha=2 / 3),
-    lambda: LDPSGDClassifier(seed=5, loss="hinge"),
-    lambda: LDPASGDClassifier(seed=5, classes=("u", "v", "w"), budget=GaussianDP(2)),
-]
-
-
-def stream(model: object, n: int, p: int) -> tuple[np.ndarray, np.ndarray, list]:
-    rng = np.random.default_rng(9)
-    X = rng.standard_normal((n, p)) * 2
-    if isinstance(model, LDPASGDRegressor | LDPSGDRegressor):
-        y = rng.standard_normal(n) * 3
-        return X, y, y.tolist()
-    labels = model.labels
-    index = rng.integers(0, len(labels), n)
-    return X, index.astype(float), [labels[i] for i in index]
-
-
-def one_by_one(model, names: list[str], X: np.ndarray, targets: list, budgets: list) -> None:
-    for row, target, budget in zip(X.tolist(), targets, budgets, strict=True):
-        model.learn_one(dict(zip(names, row, strict=True)), target, budget=budget)
-
-
-@pytest.mark.parametrize("p", [1, 4, 11])
-@pytest.mark.parametrize("make", MODELS)
-def test_one_by_one_in_a_frame_and_in_arrays_are_the_same(make, p: int) -> None:
-    n = 1500
-    X, y, targets = stream(make(), n, p)
-    names = [
-        f"x{j}" for j in range(p)
-    ]  # up to x9, the order of the names as text is the order of the numbers; x10 would follow x1
-    order = [names.index(name) for name in sorted(names)]
-    one, many, arrays, pieces = make(), make(), make(), make()
-    with pytest.warns(UserWarning, match="no features were declared"):
-        one_by_one(one, names, X, targets, [None] * n)
-    with pytest.warns(UserWarning, match="no features were declared"):
-        many.learn_many(pd.DataFrame(X, columns=names), pd.Series(targets))
-    arrays.learn_encoded(X[:, order], y)
-    for part in np.split(np.arange(n), [1, 2, 700, 701]):
-        pieces.learn_encoded(X[part][:, order], y[part])
-    for other in (many, arrays, pieces):
-        assert np.array_equal(one.state_dict()["state"], other.state_dict()["state"])
-        assert other.n_seen == n
-        assert other.guarantee.budgets == one.guarantee.budgets
-
-
-@pytest.mark.parametrize("make", MODELS)
-@pytest.mark.slow
-def test_the_same_with_a_budget_for_each_record(make) -> None:
-    n, p = 600, 3
-    X, y, targets = stream(make(), n, p)
-    names = ["a", "b", "c"]
-    amounts = np.random.default_rng(10).uniform(0.5, 3, n)
-    amounts[::7] = np.nan  # the default
-    one, arrays, pieces = make(), make(), make()
-    budget = one.record_budget
-    own = [
-        None if np.isnan(e) else ApproxDP(e, budget.delta) if isinstance(budget, ApproxDP) else type(budget)(e)
-        for e in amounts.tolist()
-    ]
-    with pytest.warns(UserWarning, match="no features were declared"):
-        one_by_one(one, names, X, targets, own)
-    arrays.learn_encoded(X, y, budgets=amounts)
-    for part in np.split(np.arange(n), [1, 300]):
-        pieces.learn_encoded(X[part], y[part], budgets=amounts[part])
-    assert np.array_equal(arrays.state_dict()["state"], pieces.state_dict()["state"])
-    assert np.array_equal(one.state_dict()["state"], arrays.state_dict()["state"])
-    assert one.guarantee.budgets == arrays.guarantee.budgets

@@ -112,17 +112,6 @@ def test_a_change_of_the_scale_alone_drops_the_scale_alone() -> None:
     assert not also.scale_alone
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [(change.WEIGHT, -1.0), (change.LEVEL, 1.5), (change.LEVEL, 99.0), (change.INFORMATION, 0.0)],
-)
-def test_blocks_that_no_stream_makes_are_refused(column: int, value: float) -> None:
-    blocks = blocks_of(np.ones((9, D)))
-    blocks[1, column] = value
-    with pytest.raises(ConfigError):
-        change.check(blocks)
-
-
 # --- learners
 
 
@@ -347,12 +336,6 @@ def test_what_cannot_follow_ignores_changes_and_says_so_if_it_is_asked_to(make: 
     assert make(features=NAMES).n_changes == make(features=NAMES, change="ignore").n_changes == 0
     with pytest.raises(ConfigError, match=r"no changes are looked for with .*leave it out"):
         make(features=NAMES, change="follow")
-
-
-def test_a_choice_that_does_not_exist_is_refused() -> None:
-    for kind in ("pan", "shuffle", "windowed"):
-        with pytest.raises(ConfigError, match="change"):
-            regressor(kind, change="forget")
 
 
 @pytest.mark.parametrize("batch", some([100, 2000, None], 0, 2))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDClassifier, LDPASGDRegressor
-from streamdp.errors import ConfigError
 from streamdp.scaling import location_scale as ls
 from streamdp.scaling import tails
 from streamdp.scaling import unit_table as k
@@ -151,18 +150,3 @@ def test_a_search_keeps_its_tails_in_states_and_merged_searches_add_them_up() ->
     expected = first.arrays.tail_evidence + second.arrays.tail_evidence
     assert (np.abs(expected) > np.abs(first.arrays.tail_evidence)).any()
     np.testing.assert_array_equal(both.arrays.tail_evidence, expected)
-
-
-def test_states_keep_tails_and_false_ones_are_refused() -> None:
-    model = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
-    model.learn_encoded(np.full((2000, 1), -1.0), np.arange(2000) % 2.0)
-    assert units_of(model).tail_evidence.any()
-    state = model.state_dict()
-    fresh = LDPASGDClassifier(features={"x": (-1, 1)}, seed=1)
-    fresh.load_state_dict(state)
-    np.testing.assert_array_equal(units_of(fresh).summary, units_of(model).summary)
-    for wrong in (np.full((1, tails.TAILS), math.nan), np.full((1, tails.TAILS), -1e16), np.zeros((1, 3))):
-        with pytest.raises(ConfigError):
-            fresh.load_state_dict(state | {"tails": wrong})
-    with pytest.raises(ConfigError, match="out of range"):
-        fresh.load_state_dict(state | {"tails": np.full((1, tails.TAILS), -1.0)})  # a negative information
