@@ -1,7 +1,8 @@
 """Every kind of job under every kind of fault, from a file and from Kafka, into SQLite and PostgreSQL.
 
 The input is made here, and counted here in plain Python with nothing of the library. After each fault every new commit
-must show the numbers of the records before its position; at the end every record is counted once, no subject is over
+must show the numbers of the records before its position, and whatever a job of a file printed or published must have
+been committed; at the end every record is counted once, no subject is over
 its cap, and each bad record has one dead letter. After a fault of a server or of a connection a worker must commit
 again before it is killed: one that stalls fails the test. What a local model learned and refused, and what its people
 spent, is known exactly. For the other kinds the faults decide where batches end, so that there only sums and caps are
@@ -109,7 +110,7 @@ schema:
 {more}model: {{{model}}}
 cap: "{cap}"
 commit: {{records: {records}, seconds: 0.05}}
-store: {store}
+{publish}store: {store}
 """
 TARGET = '  target: {column: y, classes: ["0", "1"]}\n'
 STATISTICS = "statistics: {people: {count: b}, mean: {mean: a, by: b}}\n"
@@ -140,6 +141,7 @@ class Cell:
         self.done: Counter[str] = Counter()
         self.commits = 0
         self._seen: dict[Shard, int] = {}
+        self._counts: dict[int, Counts] = {}
         folder.mkdir(parents=True)
         self._make_input(rows)
         self._replay()
@@ -265,6 +267,7 @@ class Cell:
             model=KINDS[self.kind],
             cap=CAPS[self.kind],
             records=records,
+            publish="publish: model.json\n" * (self.source == "file"),
             store=self.at,
         )
         (self.folder / "job.yaml").write_text(text)
@@ -430,9 +433,17 @@ class Cell:
             if commit.seq <= self._seen.get(commit.shard, 0):
                 continue
             self._same(commit.counts, self.expected(commit.shard, self._place(commit.position)))
+            self._counts[commit.seq] = commit.counts
             self.commits += 1
         for commit in commits:
             self._seen[commit.shard] = max(commit.seq, self._seen.get(commit.shard, 0))
+        if self.source == "file":
+            for event in self._commits():
+                counts = self._counts[event["commit"]]
+                assert (event["learned"], event["refused"]) == (counts.learned, counts.refused)
+            if (published := self.folder / "model.json").exists():
+                shown = json.loads(published.read_text())
+                assert Counts(**shown["counts"]) == self._counts[shown["commit"]]
 
     def _place(self, position: dict[str, Any]) -> int:
         return position["offset"] if self.source == "kafka" else max(1, position["row"])
@@ -663,10 +674,11 @@ SMALL = [
     ("shuffled", "sqlite", "file"),
     ("LDP statistics", "postgresql", "kafka"),
     ("windowed statistics", "sqlite", "file"),
+    ("LDP", "sqlite", "file"),
 ]
 
 
-@pytest.mark.parametrize("number", some(range(len(SMALL)), 4))
+@pytest.mark.parametrize("number", some(range(len(SMALL)), 4, 7))
 def test_a_fault_of_each_kind_of_job(
     tmp_path: Path, broker_behind_proxy: tuple[Broker, Proxy], postgres: Any, number: int
 ) -> None:
