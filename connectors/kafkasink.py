@@ -20,7 +20,7 @@ from connectors.kafkaclient import (
     partitions_of,
 )
 from streamdp.data.records import Shard
-from streamdp.errors import SourceUnavailableError
+from streamdp.errors import SourceUnavailableError, closed_on_error
 
 _SENT_AT_ONCE = 10_000
 
@@ -159,15 +159,11 @@ class TopicReader:
     def __init__(self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object]) -> None:
         self._topic = topic
         self._consumer = connect(bootstrap_servers, None, options)
-        try:
-            self._partitions = [
-                TopicPartition(topic, number) for number in sorted(partitions_of(self._consumer, topic))
-            ]
+        with closed_on_error(self):
+            numbers = sorted(partitions_of(self._consumer, topic))
+            self._partitions = [TopicPartition(topic, number) for number in numbers]
             with kafka_errors():
                 self._consumer.assign(self._partitions)
-        except BaseException:
-            self.close()
-            raise
 
     def ends(self) -> dict[int, int]:
         """The present end of each partition."""

@@ -11,7 +11,7 @@ from kafka.errors import OffsetOutOfRangeError
 
 from connectors.kafkaclient import connect, kafka_errors, partitions_of, topic_id
 from streamdp.data.records import Position
-from streamdp.errors import SourceError
+from streamdp.errors import SourceError, closed_on_error
 
 _TOPIC = "topic"
 
@@ -40,15 +40,12 @@ class ReportTopic:
         self._lock = threading.Lock()  # the thread that polls may be left alone with its last poll
         self._position: Position = dict(position)
         self._consumer = connect(bootstrap_servers, None, options)
-        try:
+        with closed_on_error(self._consumer):
             found = topic_id(self._consumer, topic)
             if found is not None and self._position.setdefault(_TOPIC, found) != found:
                 raise SourceError(f"the topic {topic!r} was deleted and created again; use another store")
             self._read: set[int] = set()
             self._assign()
-        except BaseException:
-            self._consumer.close()
-            raise
 
     def _assign(self) -> None:
         """Begin with partitions that are new. After an error, the next call begins with them again."""

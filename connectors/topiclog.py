@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -11,7 +12,7 @@ from kafka.errors import AuthorizationError, KafkaError, OffsetOutOfRangeError
 
 from connectors.kafkaclient import ANSWER_TIMEOUT_S, check_topic, connect_admin, discard, kafka_errors, topic_id
 from connectors.kafkasink import TopicReader, TopicWriter
-from streamdp.errors import SourceError, SourceUnavailableError
+from streamdp.errors import SourceError, SourceUnavailableError, closed_on_error
 
 NO_RIGHT = "this login may not delete records; give it the right, or set the topic's retention"
 
@@ -40,13 +41,10 @@ class TopicLog(TopicReader):
         self.kept: str | None = None
         self._waiting_since: float | None = None
         super().__init__(topic, bootstrap_servers, options or {})
-        try:
+        with closed_on_error(self):
             if self._partitions != [self._partition]:
                 raise SourceError(f"the topic {topic!r} has {len(self._partitions)} partitions; it must have one")
             self.id = topic_id(self._consumer, topic)
-        except BaseException:
-            self.close()
-            raise
 
     def end(self) -> int:
         """See `Log.end`."""
@@ -114,11 +112,8 @@ class TopicOutlet(TopicWriter):
     def __init__(
         self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
     ) -> None:
-        log = TopicLog(topic, bootstrap_servers, options)
-        try:
+        with closing(TopicLog(topic, bootstrap_servers, options)) as log:
             self._end = log.end()
-        finally:
-            log.close()
         super().__init__(topic, bootstrap_servers, options)
 
     def end(self) -> int:

@@ -133,7 +133,7 @@ class TopicWatch:
     def lag(self, positions: Mapping[Shard, Position]) -> dict[Shard, int]:
         """The number of offsets after these positions, as of a few seconds ago: also those of open transactions.
 
-        Returns no entry for a shard of which it is not known. object thread may call it. A position has the next offset
+        Returns no entry for a shard of which it is not known. Any thread may call it. A position has the next offset
         under `offset`, and the topic's id under `topic_id`.
         """
         found = {}

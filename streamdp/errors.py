@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator
 from numbers import Integral, Real
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, Protocol, TypeGuard
 
 
 def raise_alone(error: Exception) -> NoReturn:
@@ -45,6 +45,20 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def needs(what: str, extra: str) -> str:
     """Say that something needs an `extra` that is not installed, and how to install it: no index has streamdp yet."""
     return f"{what} needs the extra {extra}: pip install '.[{extra}]' in a copy of streamdp's repository"
+
+
+class _Closes(Protocol):
+    def close(self) -> object: ...
+
+
+@contextlib.contextmanager
+def closed_on_error(thing: _Closes) -> Iterator[None]:
+    """Close a `thing`, such as a connection, if what is done within the with statement fails."""
+    try:
+        yield
+    except BaseException:
+        thing.close()
+        raise
 
 
 @contextlib.contextmanager

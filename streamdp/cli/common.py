@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,6 +73,11 @@ IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop afte
 def shown(text: str) -> str:
     """A text of the data on one line of a terminal, without what it would act on."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def moment(seconds: float) -> str:
+    """A time in seconds since 1970 as ISO 8601 (UTC); 0 is `never`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else "never"
 
 
 def store_of(what: str, job: str | None = None) -> tuple[str, str | None]:

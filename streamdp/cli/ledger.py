@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamdp.cli.common import AcceptBudget, AsJSON, StorePath, need_stdin, store_of
+from streamdp.cli.common import AcceptBudget, AsJSON, StorePath, moment, need_stdin, store_of
 from streamdp.errors import ConfigError
 
 ledger_app = typer.Typer(
@@ -21,21 +21,16 @@ ledger_app = typer.Typer(
 @ledger_app.command(epilog="Example: streamdp ledger status people.db")
 def status(store: StorePath, as_json: AsJSON = False) -> None:
     """What jobs have learned, and how near people are to caps."""
-    from datetime import UTC, datetime
-
     from streamdp.store.report import SHARES, ledger_status
-
-    def at(seconds: float) -> str:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else "never"
 
     found = ledger_status(store_of(store)[0])
     if as_json:
         typer.echo(json.dumps(asdict(found) | {"shares": SHARES}, indent=2))
         return
     (cap, since), *earlier = reversed(found.caps)
-    typer.echo(f"cap:     {cap} since {at(since)}")
+    typer.echo(f"cap:     {cap} since {moment(since)}")
     for before, start in earlier:
-        typer.echo(f"         {before} since {at(start)}")
+        typer.echo(f"         {before} since {moment(start)}")
     if found.older is None:
         typer.echo(f"people:  {found.people:,}, {found.own_caps:,} of them with a cap of their own")
     else:
@@ -50,7 +45,7 @@ def status(store: StorePath, as_json: AsJSON = False) -> None:
         said = f"{job.learned:,} records learned, {job.refused:,} refused, {job.left_out:,} left out"
         said += f", {job.dead_letters:,} do not fit"
         without = "" if job.capped else "; it has no cap, and the ledger knows nothing of its people"
-        typer.echo(f"job {job.job}: {said}; last commit {at(job.committed_at)}{without}")
+        typer.echo(f"job {job.job}: {said}; last commit {moment(job.committed_at)}{without}")
         for shard, (seq, position) in job.shards.items():
             typer.echo(f"         {shard}: commit {seq:,}, position {position or 'none'}")
 

@@ -241,11 +241,7 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
     shown = f"streamdp weights {store}; streamdp statement {store}"
     if config.statistics is not None:
         shown = f"streamdp stats {store}; " + (shown if config.has_model else f"streamdp statement {store}")
-    return RunnerDisplay(
-        lambda: source.share,
-        {"spends": f"a record: {config.model.budget}{cap}"},
-        shown,
-    )
+    return RunnerDisplay(lambda: source.share, {"spends": f"a record: {config.model.budget}{cap}"}, shown)
 
 
 def _resume(path: object, stdin: str | None) -> Any:

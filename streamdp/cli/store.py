@@ -6,7 +6,6 @@ import json
 import math
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +17,7 @@ from streamdp.cli.common import (
     JobName,
     StorePath,
     TextSettings,
+    moment,
     need_stdin,
     say,
     shown,
@@ -58,7 +58,7 @@ def status(
     rows = {
         "job": snapshot.job,
         "commits": snapshot.seq,
-        "committed at": _shown(snapshot.committed_at) if snapshot.seq else None,
+        "committed at": moment(snapshot.committed_at) if snapshot.seq else None,
         "learned": snapshot.counts.learned,
         "refused": snapshot.counts.refused,
         "left_out": snapshot.counts.left_out,
@@ -103,15 +103,9 @@ def _place(position: Position) -> str:
     return ", ".join(f"{name} {at:,}" if isinstance(at, int) else f"{name} {at}" for name, at in shown.items())
 
 
-def _shown(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
 def _delivered(sink: Sink) -> str:
     has = f"{sink.name} has commit {sink.commit}" if sink.commit else f"{sink.name} has no commit yet"
-    # a text of another program, without what a terminal would act on
-    reason = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in sink.reason)
-    return f"{has}; it fails since {_shown(sink.failing_since)}: {reason}" if reason else has
+    return f"{has}; it fails since {moment(sink.failing_since)}: {shown(sink.reason)}" if sink.reason else has
 
 
 @app.command(epilog="Example: streamdp statement late.db")

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
-from streamdp.errors import SourceError, check_path
+from streamdp.errors import SourceError, check_path, closed_on_error
 
 _FORMAT = 1
 
@@ -27,11 +27,8 @@ class ReportNotes:
         self._path = None if path is None else os.path.realpath(check_path("notes", path))  # one lock
         self._lock = None if self._path is None else FileLock(self._path)
         self._held: dict[str, dict[str, object]] = {"agreements": {}, "reports": {}}
-        try:
+        with closed_on_error(self):
             self._read()
-        except BaseException:
-            self.close()
-            raise
 
     def _read(self) -> None:
         if self._path is None:

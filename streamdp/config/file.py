@@ -64,7 +64,7 @@ def _known(name: str) -> FileType | None:
 def tab(value: object) -> Any:
     r"""Convert the two characters `\t` to a tab, because they are easier to type in a shell.
 
-    object other `value` is returned unchanged.
+    Any other `value` is returned unchanged.
     """
     return "\t" if value == r"\t" else value
 

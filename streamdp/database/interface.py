@@ -163,6 +163,3 @@ class Database(Protocol):
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn the driver's errors into `StoreError` and its kinds."""
-
-    def close(self, connection: Connection) -> None:
-        """Close a connection from `open_for_writing`."""

@@ -18,7 +18,14 @@ from typing import Any
 import psycopg
 
 from streamdp.database.interface import Connection, Database, Format, Parameters, Session
-from streamdp.errors import ConfigError, StoreBusyError, StoreDamagedError, StoreError, StoreUnavailableError
+from streamdp.errors import (
+    ConfigError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreUnavailableError,
+    closed_on_error,
+)
 
 SCHEMA = "streamdp"
 """The schema of the tables, unless the URL names another one."""
@@ -32,6 +39,17 @@ LOCK_TIMEOUT_MS = 5_000
 
 ANSWER_TIMEOUT_MS = 15_000
 """A server that has not acknowledged data for this long is treated as unreachable."""
+
+_SETTINGS = f"""
+-- numbers are read as they were written, or checksums fail
+SET extra_float_digits TO 3;
+SET synchronous_commit TO on;
+-- a worker that is suspended inside a transaction must not keep its rows locked
+SET idle_in_transaction_session_timeout TO {ANSWER_TIMEOUT_MS};
+-- the session of a machine that is cut off ends, and its locks with it, within about 20 seconds
+SET tcp_keepalives_idle TO 5; SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3
+"""
+"""What each session is set to."""
 
 _HELD = "hashtextextended(:name, 2 + :number)"
 """The key of a numbered lock of a job; those with the seeds 0 and 1 are of the job and of the schema."""
@@ -150,35 +168,20 @@ class PostgresNamespace(Database):
         # a function, which shows no password
         self._connect: Callable[[], psycopg.Connection[Any]] = lambda: psycopg.connect(**given)
 
-    def _prepared(self) -> psycopg.Connection[Any]:
-        driver = self._connect()
-        try:
-            self._prepare(driver)
-        except BaseException:
-            driver.close()
-            raise
-        return driver
-
     def _connection(self) -> ServerConnection:
         return ServerConnection(self._prepared, f"SET LOCAL search_path TO {self._quoted}")
 
-    def _prepare(self, driver: psycopg.Connection[Any]) -> None:
-        encoding = driver.info.parameter_status("server_encoding")
-        if encoding != "UTF8":
-            raise StoreError(
-                f"{self.name} has the encoding {encoding}, and UTF8 is needed: CREATE DATABASE ... ENCODING 'UTF8'"
-                " TEMPLATE template0"
-            )
-        driver.autocommit = True
-        driver.execute("SET extra_float_digits TO 3")  # numbers are read as they were written, or checksums fail
-        driver.execute("SET synchronous_commit TO on")
-        # A worker that is suspended inside a transaction must not keep its rows locked.
-        driver.execute(f"SET idle_in_transaction_session_timeout TO {ANSWER_TIMEOUT_MS}")
-        # The session of a machine that is cut off ends, and its locks with it, within about 20 seconds.
-        driver.execute("SET tcp_keepalives_idle TO 5")
-        driver.execute("SET tcp_keepalives_interval TO 5")
-        driver.execute("SET tcp_keepalives_count TO 3")
-        driver.autocommit = False
+    def _prepared(self) -> psycopg.Connection[Any]:
+        driver = self._connect()
+        with closed_on_error(driver):
+            if (encoding := driver.info.parameter_status("server_encoding")) != "UTF8":
+                raise StoreError(
+                    f"{self.name} has the encoding {encoding}, and UTF8 is needed: CREATE DATABASE ... ENCODING 'UTF8'"
+                    " TEMPLATE template0"
+                )
+            driver.execute(_SETTINGS)
+            driver.commit()
+        return driver
 
     def lock(self, shared: bool) -> Callable[[], None]:
         with self.errors():
@@ -195,15 +198,9 @@ class PostgresNamespace(Database):
         """
         connection = self._connection()
         function = "pg_advisory_lock_shared" if shared else "pg_advisory_lock"
-        try:
-            with connection.begin():
-                connection.change(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}")
-                connection.fetch(f"SELECT {function}(hashtextextended(:name, 0))", {"name": self._of_job})
-        except BaseException as error:
-            connection.close()
-            if not isinstance(error, psycopg.errors.LockNotAvailable):
-                raise
-        else:
+        with suppress(psycopg.errors.LockNotAvailable), closed_on_error(connection), connection.begin():
+            connection.change(f"SET lock_timeout TO {LOCK_TIMEOUT_MS}")
+            connection.fetch(f"SELECT {function}(hashtextextended(:name, 0))", {"name": self._of_job})
             return connection.close
         name = f"job {self._job!r} in {self.name}"
         raise StoreBusyError(f"{name} is in use; stop the other process, or wait until it ends")
@@ -250,12 +247,8 @@ class PostgresNamespace(Database):
     def open_for_writing(self, form: Format) -> Connection:
         with self.errors():
             connection = self._connection()
-            try:
-                with connection.begin():
-                    self._check_version(connection, form)
-            except BaseException:
-                connection.close()
-                raise
+            with closed_on_error(connection), connection.begin():
+                self._check_version(connection, form)
             return connection
 
     def _check_version(self, connection: Connection, form: Format) -> None:
@@ -274,11 +267,8 @@ class PostgresNamespace(Database):
         """See `Database.come_first`. A transaction holds them back, which the server ends if it is idle for long."""
         with self.errors():
             connection = self._connection()
-            try:  # the statement begins a transaction, which ends with the connection
+            with closed_on_error(connection):  # the statement begins a transaction, which ends with the connection
                 connection.fetch(f"SELECT pg_advisory_xact_lock({_FIRST})", {"name": self._schema})
-            except BaseException:
-                connection.close()
-                raise
             return connection.close
 
     def hold(self, connection: Connection, number: int) -> bool:
@@ -324,9 +314,6 @@ class PostgresNamespace(Database):
             if code.startswith(_DAMAGED):
                 raise StoreDamagedError(f"{self.name} is damaged: PostgreSQL says {code}") from None
             raise StoreError(f"cannot use {self.name}: PostgreSQL says {code or str(error).strip()}") from None
-
-    def close(self, connection: Connection) -> None:
-        connection.close()
 
 
 def _exists(connection: Connection) -> bool:

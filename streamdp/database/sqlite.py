@@ -24,6 +24,7 @@ from streamdp.errors import (
     StoreLostError,
     StoreUnavailableError,
     check_path,
+    closed_on_error,
 )
 from streamdp.system import NO_LINK
 
@@ -233,7 +234,7 @@ class SQLiteFile(Database):
         with self.errors():
             last = self._last()  # before the database, because it is written after each commit
             connection = connect(self.name, factory=CountingConnection)
-            try:
+            with closed_on_error(connection):
                 driver = cast(CountingConnection, connection.driver)
                 _check_header(driver, self.name, form, at_rest=False)
                 self._check_complete(driver, last)
@@ -241,9 +242,6 @@ class SQLiteFile(Database):
                 pragma(driver, "fullfsync = ON")  # macOS only: as `system.sync`
                 pragma(driver, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 driver.count_commits(self._file, self._known)
-            except BaseException:
-                connection.close()
-                raise
             return connection
 
     @contextmanager
@@ -274,9 +272,6 @@ class SQLiteFile(Database):
 
     def errors(self) -> AbstractContextManager[None]:
         return store_errors(self.name)
-
-    def close(self, connection: Connection) -> None:
-        connection.close()
 
 
 def _at_rest(path: str) -> bool:

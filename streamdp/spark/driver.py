@@ -40,6 +40,7 @@ from streamdp.errors import (
     StoreUnavailableError,
     TooFewUsersError,
     TooManyBadRecordsError,
+    closed_on_error,
     raise_alone,
 )
 from streamdp.learners.batches import Batches
@@ -105,13 +106,10 @@ class Driver:
         self._one_model = issubclass(self._learns, Windows | Batches | Sums)
         self._publish = tuple(publish)
         self._store = _patiently(lambda: config.open_store(accepted, shared=True))
-        try:
+        with closed_on_error(self._store):
             self._lanes = self._number_of_lanes()
             self.shards = [Shard(ON_SPARK, i) for i in range(1 if self._one_model else self._lanes)]
             self._last = _patiently(lambda: self._store.claim(self.shards))
-        except BaseException:
-            self._store.close()
-            raise
 
     def _number_of_lanes(self) -> int:
         kept_by = self._config.store_path, self._config.job
@@ -249,7 +247,6 @@ class Driver:
     def _summed(self, results: Sequence[Result], mark: Mapping[str, object]) -> Part:
         learner, counts = self._learner(), counts_sum(result.counts for result in results)
         learner.add_sums([result.state for result in results], counts.learned)
-        _count(learner, counts)
         return self._one_part(learner, counts, results, mark)
 
     def _learned(self, batch: _Batch, mark: Mapping[str, object]) -> Part:
@@ -267,14 +264,11 @@ class Driver:
             if isinstance(learner.learner, Batches):
                 _settle(batch, results)
                 learn_batches(records, learner)
-                _count(learner, counts)
             elif (n := records.sizes[0]) >= learner.learner.least_users:
                 _settle(batch, results)
                 learner.learn_users(ClusterUsers(records, learner), n, counts.learned)
-                _count(learner, counts)
             else:
                 counts = self._too_small(n, learner.learner.least_users, counts)
-                _count(learner, counts)
         finally:
             gathered.unpersist(blocking=True)
             if computed is not None:
@@ -282,6 +276,8 @@ class Driver:
         return self._one_part(learner, counts, results, mark)
 
     def _one_part(self, learner: Estimator, counts: Counts, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
+        learner.n_refused += counts.refused  # those that other processes did not learn
+        learner.n_left_out += counts.left_out
         dead = sum((Counter(result.dead) for result in results), Counter[str]())
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         return self._part(self.shards[0], Result(learner.state_dict(), counts, dead, *nobody), mark)
@@ -343,9 +339,3 @@ def _own_words(text: str) -> str:
     """What an executor said itself: the line of an error of `streamdp.errors`, which shows no value."""
     lines = [line for line in text.splitlines() if line.startswith("streamdp.errors.")]
     return f": {lines[-1].partition(': ')[2]}" if lines else ""
-
-
-def _count(learner: Estimator, counts: Counts) -> None:
-    """Count in the learner which records other processes did not learn."""
-    learner.n_refused += counts.refused
-    learner.n_left_out += counts.left_out

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import SparkSession
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig, load_config, make_config
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.errors import ConfigError, SourceError, StreamDPError, raise_alone
+from streamdp.errors import ConfigError, SourceError, StreamDPError, closed_on_error, raise_alone
 from streamdp.spark.driver import Driver
 from streamdp.store.snapshot import Counts, Snapshot
 
@@ -55,8 +56,7 @@ def learn(
     """
     if df.isStreaming:
         raise ConfigError("this DataFrame is a stream: use learn_stream")
-    driver = Driver(_session(df), job_config(job, store), accepted, publish)
-    try:
+    with closing(Driver(_session(df), job_config(job, store), accepted, publish)) as driver:
         before = driver.position
         frames = before.get("frames", [])
         if name in frames:
@@ -64,8 +64,6 @@ def learn(
         else:
             driver.learn(df, {"query": None, "batch": None, **before, "frames": [*frames, name]})
         return driver.counts
-    finally:
-        driver.close()
 
 
 def learn_stream(
@@ -96,16 +94,13 @@ def learn_stream(
     if checkpoint is None:
         raise ConfigError("a stream needs a checkpoint, a folder that belongs to the store")
     driver = Driver(_session(df), config, accepted, publish, stream=True)
-    try:
+    with closed_on_error(driver):
         driver.show()
         learner = StreamLearner(driver)
         writer = df.writeStream.foreachBatch(learner.learn).option("checkpointLocation", checkpoint)
         given = config.source.trigger.arguments() if trigger is None else trigger
         learner.query = (writer.trigger(**given) if given else writer).start()
         return learner
-    except BaseException:
-        driver.close()
-        raise
 
 
 class StreamLearner:

@@ -60,7 +60,6 @@ def _open(url_or_path: str | os.PathLike[str]) -> Iterator[tuple[StoredLedger, P
     key = matching_key(database.name, database.key_file, given_key(database.key_file, None), fingerprint)
     with contextlib.ExitStack() as stack:
         stack.callback(database.lock(shared=True))
-        connection = database.open_for_writing(STORE_FORMAT)
-        stack.callback(database.close, connection)
+        connection = stack.enter_context(contextlib.closing(database.open_for_writing(STORE_FORMAT)))
         rows = PagedRows(connection, database.errors, cap)
         yield StoredLedger.over(rows, cap, key), rows

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 
 from streamdp.database.opening import open_database
 from streamdp.store.tables import STORE_FORMAT
@@ -28,8 +29,8 @@ def note_sink(
     job: str,
     place: tuple[int, int],
     name: str,
-    sent: tuple[int, float] = (0, 0.0),
-    reason: str = "",
+    sent: tuple[int, float],
+    reason: str,
 ) -> None:
     """Note of a sink that it has the commit `sent`, or the `reason` why it has not taken one. Raises `StoreError`.
 
@@ -38,13 +39,9 @@ def note_sink(
     if it was taken. A sink fails since the first reason after a commit that it took.
     """
     database = open_database(url_or_path, job)
-    connection = database.open_for_writing(STORE_FORMAT)
-    try:
-        with database.errors(), connection.begin():
-            key = {"job": job, "place": place[0], "name": name}
-            connection.change(_FORGET, key | {"places": place[1]})
-            since = time.time() if reason else 0.0
-            values = {"seq": sent[0], "committed_at": sent[1], "failing_since": since, "reason": reason}
-            connection.change(_NOTE, key | values)
-    finally:
-        database.close(connection)
+    with closing(database.open_for_writing(STORE_FORMAT)) as connection, database.errors(), connection.begin():
+        key = {"job": job, "place": place[0], "name": name}
+        connection.change(_FORGET, key | {"places": place[1]})
+        since = time.time() if reason else 0.0
+        values = {"seq": sent[0], "committed_at": sent[1], "failing_since": since, "reason": reason}
+        connection.change(_NOTE, key | values)

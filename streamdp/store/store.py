@@ -150,7 +150,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             )
             self.fingerprint, config, self.replaced_note = terms
             self._connection = database.open_for_writing(STORE_FORMAT)
-            stack.callback(database.close, self._connection)
+            stack.callback(self._connection.close)
             with self._transaction() as connection:
                 found, self.joined = enter(connection, database, job, terms, cap, key)
                 mine = {"job": job, "config": config}

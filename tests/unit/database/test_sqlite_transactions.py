@@ -31,7 +31,7 @@ def test_a_transaction_may_read_before_it_writes(tmp_path: Path) -> None:
     with file.reading(LEDGER_FORMAT) as reader:
         assert len(reader.fetch(caps)) == 2
     for connection in (one, other):
-        file.close(connection)
+        connection.close()
     unlock()
 
 
