@@ -675,10 +675,11 @@ SMALL = [
     ("LDP statistics", "postgresql", "kafka"),
     ("windowed statistics", "sqlite", "file"),
     ("LDP", "sqlite", "file"),
+    ("pan-private with statistics", "sqlite", "file"),
 ]
 
 
-@pytest.mark.parametrize("number", some(range(len(SMALL)), 4, 7))
+@pytest.mark.parametrize("number", some(range(len(SMALL)), 4, 7, 8))
 def test_a_fault_of_each_kind_of_job(
     tmp_path: Path, broker_behind_proxy: tuple[Broker, Proxy], postgres: Any, number: int
 ) -> None:

@@ -1,8 +1,6 @@
-"""A job with statistics: run, kill, stats, publish, serve, and what such a job does not have."""
+"""A job with statistics: run, stats, publish, serve, and what such a job does not have."""
 
 import json
-import signal
-import time
 from http import HTTPStatus
 from pathlib import Path
 
@@ -12,12 +10,9 @@ import pytest
 from streamdp.config.job import load_config
 from streamdp.errors import ConfigError
 from streamdp.service.schemas import StatisticsAnswer
-from streamdp.store.store import HISTORY, Store
 from tests.support.commands import Quick
-from tests.support.paths import with_root
 from tests.support.service import client
 from tests.support.sizes import some
-from tests.support.zygote import Forked
 
 JOB = """job: charges
 source: {type: csv, path: people.csv}
@@ -153,37 +148,10 @@ def test_a_wrong_job_of_a_model_and_statistics_is_refused_in_words(folder: Path,
 
 
 @pytest.mark.parametrize(
-    "text",
-    some([JOB.replace("eps=1", "eps=1, batch_size: 3000"), JOB.replace("eps=1", "eps=1, trust: process"), BESIDE], 2),
-)
-@pytest.mark.slow
-def test_two_kills_lose_and_repeat_no_record(folder: Path, text: str) -> None:
-    with_costs(folder)
-    (folder / "job.yaml").write_text(text)
-    out = folder / "out.jsonl"
-    for commits in (1, 2):
-        with out.open("wb") as file:
-            run = Forked(["run", "job.yaml"], cwd=folder, env=with_root(), stdout=file)
-        while run.poll() is None and out.read_bytes().count(b'"commit"') < commits:
-            time.sleep(0.001)
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-    with out.open("wb") as file:
-        assert Forked(["run", "job.yaml"], cwd=folder, env=with_root(), stdout=file).wait(timeout=120) == 0
-    for commit in Store.history(folder / "charges.db", HISTORY):
-        assert commit.counts.learned + commit.counts.dead_letters == commit.position["row"] - 1
-    counts = Store.snapshot(folder / "charges.db").counts
-    assert (counts.learned, counts.refused, counts.dead_letters) == (ROWS - 2, 0, 2)
-
-
-@pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ("statistics:\n", "model2:\n", "model2"),
-        ("quantile: 0.5", "quantile: 2", r"in \(0, 1\)"),
-        ("of: charge", "of: charges", "declared feature"),
         ("budget: eps=1", "share: 2", "share is for a model"),
-        ("budget: eps=1", "trust: everybody", "trust"),
         ("budget: eps=1", "window: 100", "Statistics has no window"),
         ("budget: eps=1", "eta: 2", "Statistics has no eta"),
         ("budget: eps=1", "loss: squared", "loss and domain are for models"),

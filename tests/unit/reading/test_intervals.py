@@ -439,30 +439,6 @@ def test_records_of_another_shape_than_expected_are_covered(records: str) -> Non
     assert 0.94 < np.mean(inside) < 1.0
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("case", "columns", "least", "low", "high"),
-    [
-        (("huber", 5, "eps=4", None), "", 0.95, 0.93, 0.98),
-        (("huber", 10, "eps=4", 3.0), "", 0.95, 0.93, 0.98),
-        (("logistic", 5, "eps=4", 3.0), "", 0.6, 0.95, 0.999),
-        (("logistic", 5, "eps=4", None), "", 0.6, 0.95, 0.99),
-        (("huber", 5, "eps=4", None), "pair .7", 0.95, 0.93, 0.99),
-        (("huber", 5, "eps=4", None), "equal .7", 0.85, 0.97, 0.999),
-    ],
-)
-def test_campaign_coverage(
-    case: tuple[str, int, str, float | None], columns: str, least: float, low: float, high: float
-) -> None:
-    """Seeds are fixed, so that the shares are always the same: they do not fail by chance."""
-    from benchmarks.learning import covered
-
-    inside, _, width, settled = covered(*case, 100_000, columns, draws=100, seeded=True)
-    assert settled > least
-    assert low < inside < high
-    assert 0.95 < width < 2.6
-
-
 def test_a_common_shift_of_all_classes_is_left_out() -> None:
     """It changes no prediction, so only noise moves it. With it, two of five intervals missed the truth."""
     rng, held = np.random.default_rng(3), []

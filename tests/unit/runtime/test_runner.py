@@ -26,7 +26,6 @@ from streamdp.data.records import WHOLE, DeadLetter, Shard
 from streamdp.errors import (
     ConfigError,
     FencedError,
-    NothingLearnedError,
     SourceError,
     SourceUnavailableError,
     StoreDamagedError,
@@ -86,19 +85,6 @@ def replay(stream: list[Any]) -> tuple[Counts, dict[str, float]]:
             learned += 1
             spent[subject] = wanted
     return Counts(learned, refused, dead), spent
-
-
-@pytest.mark.parametrize(("stream", "warnings"), [([BAD] * 9, 0), ([BAD] * 30, 1), ([*[BAD] * 12, *items(1)], 1)])
-def test_a_run_that_learns_nothing_warns_at_ten_and_knows_it(tmp_path: Path, stream: list[Any], warnings: int) -> None:
-    said: list[str] = []
-    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
-        source = MemorySource(stream, ["a", "b"])
-        runner = Runner(source, model(store), store, commit_records=6, on_unfit=said.append)
-        assert total(runner.run()) == len(stream)
-    assert len(said) == warnings
-    learns = stream[-1] is not BAD
-    with contextlib.nullcontext() if learns else pytest.raises(NothingLearnedError, match="bad"):
-        runner.unlearned.check()
 
 
 def test_everything_is_counted_once_and_agrees_with_plain_python(tmp_path: Path) -> None:
@@ -350,20 +336,6 @@ def test_what_was_not_committed_is_not_spent_by_the_next_run(tmp_path: Path) -> 
         with pytest.raises(RuntimeError):
             runner.run()
         assert runner.run() == replay(items(60))[0]
-
-
-def test_a_snapshot_whose_publishing_failed_is_published_by_the_next_run(tmp_path: Path) -> None:
-    shown: list[int] = []
-
-    def fail(snapshot: Snapshot) -> None:
-        raise StoreError("full")
-
-    with pytest.raises(StoreError):
-        run(tmp_path / "a.db", MemorySource(items(20), ["a", "b"]), publish=[fail])
-    run(tmp_path / "a.db", MemorySource(items(20), ["a", "b"]), publish=[lambda s: shown.append(total(s.counts))])
-    assert shown == [20]
-    run(tmp_path / "a.db", MemorySource(items(30), ["a", "b"]), publish=[lambda s: shown.append(total(s.counts))])
-    assert shown == [20, 20, 30]
 
 
 _JOB: dict[str, Any] = {
