@@ -27,7 +27,10 @@ _NAMED = re.compile(
 )
 _PAGE = re.compile(r"(?:\((?:\.\./)*|`)((?:benchmarks|studies)/\w+\.md)")
 OF_THE_CODE = {
-    "docs/explanations/limits.md": {"128": "the least scale of a column is 1/128 of half the bounds"},
+    "docs/explanations/limits.md": {
+        "64": "the least scale of a column is 1/64 of half the bounds",
+        "46": "`streamdp.optim.odds` at one in fifty",
+    },
     "docs/howto/kafka.md": {"15": "seconds of `session_timeout_ms`"},
     "docs/howto/people.md": {"281": "users that are asked for the unit at eps=1", "65": "the same at eps=4"},
     "docs/howto/shuffler.md": {"0.55": "what the code above prints"},
