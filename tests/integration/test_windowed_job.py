@@ -1,19 +1,23 @@
-"""Windowed learning as a job: commits between windows, a crash that reads the open window again, workers, commands."""
+"""Learning from users and windows as a job: commits where nobody's records are open, crashes, workers, the command."""
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamdp import ApproxDP, WindowedRegressor
+from streamdp import ApproxDP, PanPrivateRegressor, UserLevelLDPClassifier, UserLevelLDPRegressor, WindowedRegressor
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.runtime.runner import Runner
+from streamdp.serving.snapshots import restore
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
+from tests.support.commands import streamdp
 from tests.support.crashing import Crash, Crashing
 from tests.support.memory import BAD, MemorySource
+from tests.support.people import FLAGS, rows
 from tests.support.plain_method import Plain
 from tests.support.records import items
 from tests.support.shards import ScriptedShards, found, run_quietly, streams
@@ -22,6 +26,7 @@ from tests.support.states import assert_same_states
 
 CAP = ApproxDP(3.0, 1e-4)
 MOST = 3
+USERS = ["--set", "model.estimator=UserLevelLDPClassifier", "--subject", "who", "--set", "model.items_per_user=4"]
 
 
 def learner(ledger: Any, window: int = 16, least: int = 3, most: int = 3) -> WindowedRegressor:
@@ -30,8 +35,15 @@ def learner(ledger: Any, window: int = 16, least: int = 3, most: int = 3) -> Win
     )
 
 
-def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Counter[str], set[int]]:
-    """By plain Python: counts, windows of each subject, and after how many items no window is open."""
+def of_users(ledger: Any, window: int = 16, most: int = 4) -> UserLevelLDPRegressor:
+    return UserLevelLDPRegressor(features=["a", "b"], items_per_user=most, window=window, ledger=ledger)
+
+
+def replay(
+    stream: Sequence[Any], window: int, most: int, reports: int, users: bool
+) -> tuple[Counts, Counter[str], set[int]]:
+    """By plain Python: counts, spends of each subject of which a cap allows so many, and after how many items nobody's
+    records are open. A user whose records are complete reports at once; in a window all wait for its end."""
     learned = refused = left_out = dead = at = 0
     spent: Counter[str] = Counter()
     sizes: dict[str, int] = {}
@@ -41,7 +53,7 @@ def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Count
             dead += 1
         else:
             who = item[2]
-            if who not in sizes and spent[who] == MOST:
+            if who not in sizes and spent[who] == reports:
                 refused += 1
             elif sizes.get(who, 0) == most:
                 left_out += 1
@@ -49,7 +61,9 @@ def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Count
                 spent[who] += who not in sizes
                 learned += 1
                 sizes[who] = sizes.get(who, 0) + 1
-            at = (at + 1) % window if sizes else 0
+                if users and sizes[who] == most:
+                    del sizes[who]
+            at = (at + 1) % window if sizes or users else 0
             if at == 0:
                 sizes.clear()
         if not sizes:
@@ -57,21 +71,30 @@ def replay(stream: Sequence[Any], window: int, most: int) -> tuple[Counts, Count
     return Counts(learned, refused, dead, left_out), spent, boundaries
 
 
-@pytest.mark.parametrize(("window", "people"), [(16, 7), (10, 3), (25, 9)])
-def test_commits_fall_between_windows(tmp_path: Path, window: int, people: int) -> None:
-    """Bad records do not count towards a window, refused ones do; the run closes the last window."""
+@pytest.mark.parametrize(
+    ("users", "most", "window", "people", "reports"),
+    [
+        *((True, *case) for case in ((5, 10, 7, 9), (5, 10, 7, 3), (2, 50, 3, 4), (1, 9, 5, 9))),
+        *((False, 3, window, people, 3) for window, people in ((16, 7), (10, 3), (25, 9))),
+    ],
+)
+def test_commits_fall_where_nobodys_records_are_open(
+    tmp_path: Path, users: bool, most: int, window: int, people: int, reports: int
+) -> None:
+    """Bad records do not count towards a window, records over the cap do; the run closes the last window."""
     stream = items(200, people, bad_every=10)
-    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
-        counts = Runner(
-            MemorySource(stream, ["a", "b"]), learner(store.ledger, window, 1), store, commit_records=5
-        ).run()
+    with Store(tmp_path / "a.db", "job", "f", cap=ApproxDP(float(reports), 1e-4)) as store:
+        model = of_users(store.ledger, window, most) if users else learner(store.ledger, window, 1, most)
+        counts = Runner(MemorySource(stream, ["a", "b"]), model, store, commit_records=5).run()
         spends = {f"s{k}": store.ledger.spent(f"s{k}").records for k in range(people)}
-    expected, spent, boundaries = replay(stream, window, 3)
-    assert (counts, spends) == (expected, dict(spent))
+    expected, spent, boundaries = replay(stream, window, most, reports, users)
+    assert (counts, spends) == (expected, spent)
     ends = [c.position["index"] for c in Store.history(tmp_path / "a.db")]
     assert set(ends[:-1]) <= boundaries
     assert ends[-1] == 200
     assert len(ends) > 4
+    snapshot = Store.snapshot(tmp_path / "a.db")
+    assert (snapshot.state["n_users"], snapshot.state["n_seen"]) == (sum(spent.values()), counts.learned)
 
 
 @pytest.mark.parametrize("features", [["a", "b"], None])
@@ -86,23 +109,27 @@ def test_a_job_commits_its_start_if_it_knows_the_features(tmp_path: Path, featur
     assert (snapshot and (snapshot.counts, snapshot.waiting)) == (features and (Counts(), 3))
 
 
-def test_the_open_window_is_read_again_after_a_crash(tmp_path: Path) -> None:
-    """As if there had been no crash: the model, the counts and the spends, bit for bit."""
-    stream = items(60, 6)
+@pytest.mark.parametrize(
+    "made",
+    [learner, of_users, lambda ledger: PanPrivateRegressor(features=["a", "b"], batch_size=11, ledger=ledger)],
+    ids=["window", "users", "batch"],
+)
+def test_open_records_are_read_again_after_a_crash(tmp_path: Path, made: Callable[[Any], Any]) -> None:
+    """As if there had been no crash: the counts and the spends, and without noise the model, bit for bit."""
+    stream = items(60, 20)
 
     def job(name: str, source: MemorySource) -> tuple[Counts, list[int]]:
         with Store(tmp_path / name, "job", "f", cap=CAP) as store:
-            counts = Runner(source, learner(store.ledger), store, commit_records=4).run()
-            return counts, [store.ledger.spent(f"s{k}").records for k in range(6)]
+            counts = Runner(source, made(store.ledger), store, commit_records=4).run()
+            return counts, [store.ledger.spent(f"s{k}").records for k in range(20)]
 
     with pytest.raises(Crash):
         job("a.db", Crashing(stream, ["a", "b"], 40))
-    crashed = Store.snapshot(tmp_path / "a.db")
-    assert crashed.position == {"index": 32}
+    assert 20 < Store.snapshot(tmp_path / "a.db").position["index"] < 40
     again, whole = job("a.db", MemorySource(stream, ["a", "b"])), job("b.db", MemorySource(stream, ["a", "b"]))
     assert again == whole
-    one, two = Store.snapshot(tmp_path / "a.db"), Store.snapshot(tmp_path / "b.db")
-    assert_same_states(one, two)
+    if made is learner:
+        assert_same_states(Store.snapshot(tmp_path / "a.db"), Store.snapshot(tmp_path / "b.db"))
 
 
 def test_records_that_are_refused_before_a_window_are_not_in_it(tmp_path: Path) -> None:
@@ -181,3 +208,49 @@ def test_workers_read_open_windows_again(tmp_path: Path, seed: int) -> None:
     assert all(snapshot.position["index"] <= 600 for snapshot in found(path).values())
     work(path, ScriptedShards(given, seed + 1), 70)
     check_ended(path, given)
+
+
+def test_a_stream_sorted_by_people_is_committed_without_waiting_for_a_window(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db", "job", "f") as store:
+        learner = UserLevelLDPRegressor(features=["a", "b"], items_per_user=5)
+        source = MemorySource([(*item[:2], f"s{i // 5}", None) for i, item in enumerate(items(60, 1))], ["a", "b"])
+        Runner(source, learner, store, commit_records=20).run()
+    assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [20, 40, 60]
+
+
+def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(rows(8000, 500))
+    options = [
+        "--set",
+        "model.window=2000",
+        "--budget",
+        "eps=8,delta=1e-6",
+        "--cap",
+        "eps=24,delta=1e-5",
+        "--set",
+        "commit.records=500",
+    ]
+    code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *USERS, *options, "--publish", "m.json")
+    assert (code, err) == (0, "")
+    assert json.loads(out.splitlines()[-1])["learned"] == 6000
+    history = Store.history(tmp_path / "data.db")
+    # in the last window all are over the cap, so nobody is open at any time
+    done = [c.counts.learned + c.counts.refused for c in history]
+    assert done == [2000, 4000, 6000, 6500, 7000, 7500, 8000]
+    snapshot = Store.snapshot(tmp_path / "data.db")
+    assert snapshot is not None
+    model = restore(snapshot).estimator
+    assert isinstance(model, UserLevelLDPClassifier)
+    # 500 people with 16 records each in four windows of four: four reports, of which the cap lets three be made
+    assert (model.n_users, model.n_seen, model.n_refused) == (1500, 6000, 2000)
+    assert model.predict_one({"delay": 0.9}) == "yes"
+    code, said, _ = streamdp(tmp_path, "statement", "data.db", "--full")
+    assert code == 0
+    for words in (
+        "user level",
+        "any single report of a user",
+        "1,500 reports, each on up to 4 records",
+        "would pass eps=24",
+    ):
+        assert words in said
+    assert json.loads((tmp_path / "m.json").read_text())["statement"].strip() == said.strip()

@@ -202,14 +202,6 @@ def test_a_huge_record_is_one_dead_letter(tmp_path, kind):
             assert outcome(read_all(again)) == ([], [])
 
 
-def test_a_stray_quote_swallows_one_line_only(tmp_path):
-    lines = as_bytes("csv", rows(3000)).splitlines(keepends=True)
-    lines[100] = b'"' + lines[100]
-    good, dead = outcome(read_all(open_lenient("csv", write(tmp_path / "f", b"".join(lines)))))
-    assert len(good) == 2999
-    assert [d[:2] for d in dead] == [(101, "malformed_quotes")]
-
-
 def test_header_in_any_order_with_mark_blanks_and_quotes(tmp_path):
     path = write(tmp_path / "f", b'\xef\xbb\xbf t;"eps";more;"a"; c;more;id\r\n1;;?;5;y;?;s\r\n')
     (batch,) = [b for b in read_all(CSVSource(path, SCHEMA, delimiter=";")) if len(b)]
@@ -423,12 +415,6 @@ def test_a_record_that_is_cut_in_a_quoted_field_waits_for_its_end(tmp_path, foll
     assert [d[1] for d in whole[1]] == ["unknown_category"] * (2 - quick)
 
 
-def test_an_open_quote_before_whole_records_costs_one_line(tmp_path):
-    source = open_lenient("csv", write(tmp_path / "f", HEADER + b'e,s0,"x,5,,1\n' + b"e,s1,x,5,,1\n" * 3))
-    good, dead = outcome(read_all(source))
-    assert (len(good), [d[:2] for d in dead], source.unended) == (3, [(2, "malformed_quotes")], [])
-
-
 def test_a_header_and_a_long_line_wait_for_their_ends(tmp_path):
     path = write(tmp_path / "f", HEADER[:-1])
     source = open_lenient("csv", path)
@@ -578,32 +564,6 @@ def test_standard_input(monkeypatch, packed):
         source.seek({"row": 0, "bad": {}, "head": ""})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert len(outcome(read_all(CSVSource("-", SCHEMA)))[0]) == 300
-
-
-def test_gzip_on_standard_input_in_pieces(monkeypatch):
-    """Members and headers may come in any pieces; records are there before the end."""
-    data = as_bytes("csv", rows(300))
-    packed = gzip.compress(data[:99]) + gzip.compress(data[99:5000]) + gzip.compress(data[5000:])
-    reading, writing = os.pipe()
-    monkeypatch.setattr(sys, "stdin", os.fdopen(reading, "r"))
-    source = CSVSource("-", SCHEMA)
-    os.write(writing, packed[:2])
-
-    def grow():
-        for start in range(2, len(packed), 13):
-            os.write(writing, packed[start : start + 13])
-            time.sleep(0.0001)
-
-    writer = threading.Thread(target=grow)
-    writer.start()
-    batches = []
-    deadline = time.monotonic() + 300  # the machine may be busy
-    while sum(map(len, batches)) < 300 and time.monotonic() < deadline:
-        batches.append(source.poll(1000, 0.05))
-    writer.join()
-    assert not source.finished
-    os.close(writing)
-    assert len(outcome([*batches, *read_all(source)])[0]) == 300
 
 
 @pytest.mark.timeout(120)

@@ -1,7 +1,5 @@
-"""The methods of the windowed estimators: a model that learns, the commands."""
+"""The methods of the windowed estimators: which one learns, and how well."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +7,9 @@ import pytest
 
 from streamdp import ApproxDP, L2Ball, WindowedClassifier, WindowedRegressor
 from streamdp.errors import ConfigError, TooFewUsersError
-from streamdp.serving.snapshots import restore
-from streamdp.store.store import Store
 from streamdp.windows.methods import METHODS
 from streamdp.windows.regularisers import ElasticNet
 from streamdp.windows.smoothed import ConvolutionSmoothing
-from tests.support.commands import streamdp
-from tests.support.people import FLAGS, rows
 from tests.support.sizes import some
 from tests.support.states import method_of
 
@@ -96,28 +90,6 @@ def test_too_few_users_are_an_error_that_says_how_many(method: str) -> None:
     build(needed)
     with pytest.raises(TooFewUsersError):
         build(needed - 1)
-
-
-@pytest.mark.campaign
-def test_a_run_on_the_command_line_and_what_it_says(tmp_path: Path) -> None:
-    (tmp_path / "data.csv").write_text(rows(8000, 500))
-    settings = ["estimator=WindowedClassifier", "items_per_user=4", "window=3000", "method=private-range"]
-    options = ["--subject", "who", *(part for one in settings for part in ("--set", f"model.{one}"))]
-    budget = ["--budget", "eps=8,delta=1e-6", "--cap", "eps=24,delta=1e-5"]
-    code, out, err = streamdp(tmp_path, "run", "data.csv", *FLAGS, *options, *budget, "--publish", "m.json")
-    assert (code, err) == (0, "")
-    assert json.loads(out.splitlines()[-1])["learned"] == 6000  # 500 people, three windows, four records in each
-    snapshot = Store.snapshot(tmp_path / "data.db")
-    assert snapshot is not None
-    model = restore(snapshot).estimator
-    assert isinstance(model, WindowedClassifier)
-    assert (model.n_windows, model.n_users, model.n_seen) == (3, 1500, 6000)
-    assert (model.n_refused, model.n_left_out) == (0, 2000)
-    assert model.predict_one({"delay": 0.9}) == "yes"
-    code, said, _ = streamdp(tmp_path, "statement", "data.db")
-    assert code == 0
-    for words in ("user level", "3 windows of 1,500 users", "private-range", "the operator", "would pass eps=24"):
-        assert words in said
 
 
 @pytest.mark.parametrize(

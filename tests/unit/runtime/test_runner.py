@@ -42,7 +42,7 @@ from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 from tests.support.crashes import Crashed, crash
-from tests.support.crashing import Crash, Crashing
+from tests.support.crashing import Crash
 from tests.support.memory import ABORT, BAD, END, MemorySource
 from tests.support.proxy import Proxy
 from tests.support.waiting import PATIENCE_S
@@ -507,21 +507,6 @@ def test_a_large_batch_is_polled_in_pieces(tmp_path: Path, monkeypatch: pytest.M
         assert Runner(source, estimator, store, commit_records=20).run() == Counts(120, 0, 0)
     assert max(asked) == 7
     assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [50, 100, 120]
-
-
-def test_an_unfinished_batch_is_learned_again_after_a_crash(tmp_path: Path) -> None:
-    stream = [(*item[:3], None) for item in items(60)]
-
-    def job(source: MemorySource) -> Counts:
-        with Store(tmp_path / "a.db", "job", "f") as store:
-            estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8)
-            return Runner(source, estimator, store, commit_records=8).run()
-
-    with pytest.raises(Crash):
-        job(Crashing(stream, ["a", "b"], 20))
-    crashed = Store.snapshot(tmp_path / "a.db")
-    assert (crashed.counts.learned, crashed.position) == (16, {"index": 16})
-    assert job(MemorySource(stream, ["a", "b"])) == Counts(60, 0, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
