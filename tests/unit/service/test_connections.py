@@ -121,21 +121,18 @@ def test_a_connection_without_the_head_of_a_request_is_closed(
             assert _rest(one) == b""
 
 
-def test_the_head_of_a_second_request_has_its_time_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("first", "more"), [(GET, b"G"), (HEAD + b"Content-Length: 1000\r\n\r\n", b"x")], ids=["head", "body"]
+)
+def test_what_follows_a_request_has_its_time_too(
+    first: bytes, more: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head of a second request, and a body that no route reads."""
     with client(job(tmp_path)) as http, _connected(http) as one:
-        one.sendall(GET)
+        one.sendall(first)
         assert one.recv(65_536).startswith(b"HTTP/1.1 200")
         monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
-        one.sendall(b"G")
-        assert b"HTTP" not in _rest(one)
-
-
-def test_a_body_that_no_route_reads_holds_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with client(job(tmp_path)) as http, _connected(http) as one:
-        one.sendall(HEAD + b"Content-Length: 1000\r\n\r\n")
-        assert one.recv(65_536).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
-        one.sendall(b"x")
+        one.sendall(more)
         assert b"HTTP" not in _rest(one)
 
 
