@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from streamdp.errors import SinkError
@@ -25,6 +25,16 @@ class Message(NamedTuple):
     commit: int
     committed_at: float  # in seconds since 1970 (UTC)
     document: bytes  # JSON
+
+
+class Sink(Protocol):
+    """Takes messages; built by the settings of its type."""
+
+    def send(self, message: Message) -> None:
+        """Deliver the `message`. Raises `SinkError`."""
+
+    def close(self) -> None:
+        """Close the connection."""
 
 
 class TableSink:

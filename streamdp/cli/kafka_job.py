@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from streamdp.cli.common import naming, need_clients, say, say_cheaper, say_opened, warn, warn_if_not_private
 from streamdp.data.records import Position, Shard
@@ -31,10 +31,13 @@ _UNHEARD = logging.NullHandler()
 
 if TYPE_CHECKING:
     from connectors.csvrows import CSVRow
+    from connectors.kafka import KafkaSource
+    from connectors.kafkasink import SnapshotTopic
     from streamdp.config.file import FileSourceConfig
     from streamdp.config.job import Accepted, JobConfig
     from streamdp.data.notation import Notation
     from streamdp.runtime.display import WorkerDisplay
+    from streamdp.runtime.protocols import Observer
     from streamdp.serving.publish import Publisher
 
 
@@ -73,14 +76,14 @@ def run_worker(
         warn_if_not_private(config.build_estimator(store.ledger))
         say_cheaper(config)
 
-        def connect() -> Any:
+        def connect() -> KafkaSource:
             with naming(kafka.servers):
                 return kafka.build_source(config.job, config.build_schema(), config.key_is_subject)
 
         source = _patiently(connect)
         display = stack.enter_context(WorkerDisplay(source.lag))
         spend = config.build_estimator().record_budget
-        observers: list[Any] = [display, Expected(config.expected_records, spend, warn)]
+        observers: list[Observer] = [display, Expected(config.expected_records, spend, warn)]
         if metrics_port is not None:
             from streamdp.runtime.prometheus import Metrics
 
@@ -91,14 +94,14 @@ def run_worker(
                 reason = (error.strerror or "cannot listen").lower()
                 raise ConfigError(f"--metrics-port {metrics_port}: {reason}") from None
             observers.append(metrics)
-        publish: list[Any] = []
+        publish: list[Callable[[list[Snapshot]], None]] = []
         if (topic := _patiently(kafka.build_snapshot_topic)) is not None:
             stack.callback(topic.close)
             publish.append(partial(_to_topic, topic))
         if config.publish or config.holdout is not None or config.validation is not None:
             publisher = stack.enter_context(Publisher(config, (display.measured,), display.published))
             publish.append(lambda snapshots: _publish_whole(publisher, config, display))
-        dead_letters: Any = _patiently(kafka.build_dead_letters)
+        dead_letters = _patiently(kafka.build_dead_letters)
         if dead_letters is not None:
             stack.callback(dead_letters.close)
 
@@ -139,7 +142,7 @@ def _patiently(make: Callable[[], T]) -> T:
             time.sleep(RETRY_S)
 
 
-def _to_topic(topic: Any, snapshots: list[Snapshot]) -> None:
+def _to_topic(topic: SnapshotTopic, snapshots: list[Snapshot]) -> None:
     from streamdp.serving.snapshots import snapshot_to_json
 
     topic.publish(snapshots[0].job, {(s.shard, s.epoch): snapshot_to_json(s) for s in snapshots})
@@ -205,7 +208,7 @@ def produce(
         writer.close()
 
 
-def _with_texts(rows: list[CSVRow], notation: Notation | None) -> Iterator[tuple[Any, ...]]:
+def _with_texts(rows: list[CSVRow], notation: Notation | None) -> Iterator[tuple[CSVRow, list[str]]]:
     """Rows with their texts, of which numbers in the `notation` are in the usual one."""
     texts = [text for row in rows for text in row.fields]
     if notation is not None:
@@ -214,7 +217,7 @@ def _with_texts(rows: list[CSVRow], notation: Notation | None) -> Iterator[tuple
         texts = notation.usual(pl.Series(texts, dtype=pl.String)).to_list()
     left = iter(texts)
     for row in rows:
-        yield *row, list(islice(left, len(row.fields)))
+        yield row, list(islice(left, len(row.fields)))
 
 
 def _messages(source: FileSourceConfig, key: str | None) -> Iterator[tuple[bytes | None, bytes]]:
@@ -231,16 +234,15 @@ def _messages(source: FileSourceConfig, key: str | None) -> Iterator[tuple[bytes
         if key is not None and key not in names:
             raise SchemaError(f"{path}: the header lacks the column {key!r} (is the delimiter right?)")
         place = None if key is None else names.index(key)
-        for sent, (number, fields, reason, texts) in enumerate(
-            chain.from_iterable(map(_with_texts, rows, repeat(source.notation)))
-        ):
-            if reason is not None:
-                what = _UNUSABLE.get(reason, f"expected {len(names)} fields, got {len(fields)}")
-                raise SchemaError(f"{path}, row {number}: {what}; the {sent:,} records before it were sent")
+        written = chain.from_iterable(map(_with_texts, rows, repeat(source.notation)))
+        for sent, (row, texts) in enumerate(written):
+            if row.reason is not None:
+                what = _UNUSABLE.get(row.reason, f"expected {len(names)} fields, got {len(row.fields)}")
+                raise SchemaError(f"{path}, row {row.number}: {what}; the {sent:,} records before it were sent")
             if place is not None:
-                texts[place] = fields[place]
+                texts[place] = row.fields[place]
             value = orjson.dumps(dict(zip(names, texts, strict=True)))
-            yield None if place is None else fields[place].encode(), value
+            yield None if place is None else row.fields[place].encode(), value
 
 
 _UNUSABLE = {

@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -65,16 +65,15 @@ def change_cap(
     """
     from streamdp.store.operator import set_cap, set_caps
 
-    own: Any = None if cap == "none" else cap
-    if own is None and not subjects:
-        raise ConfigError("a database with capped jobs needs a cap; `none` is for --subjects")
     if not subjects:
-        set_cap(store_of(store)[0], own, accept=accept_budget)
+        if cap == "none":
+            raise ConfigError("a database with capped jobs needs a cap; `none` is for --subjects")
+        set_cap(store_of(store)[0], cap, accept=accept_budget)
         typer.echo(f"the cap is {cap}")
         return
     need_stdin()
     people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
-    set_caps(store_of(store)[0], dict.fromkeys(people, own))
+    set_caps(store_of(store)[0], dict.fromkeys(people, None if cap == "none" else cap))
     typer.echo(f"{len(people):,} people have the cap {cap}")
 
 

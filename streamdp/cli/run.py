@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -177,7 +178,7 @@ def _run_alone(
         dead_letters = settings.build_dead_letters()
         if dead_letters is not None:
             stack.callback(dead_letters.close)
-        display = stack.enter_context(_display(config, source))
+        display = stack.enter_context(_display(config, lambda: source.share))
         if (before := store.load()) is not None:
             display.resumed(before)
         else:
@@ -232,7 +233,7 @@ def _say_opening(settings: ReadConfig, estimator: Estimator) -> None:
         say(f"{settings.name} is followed: {sentence}, or the stop of the run")
 
 
-def _display(config: JobConfig, source: Any) -> RunnerDisplay:
+def _display(config: JobConfig, share: Callable[[], float | None]) -> RunnerDisplay:
     """What the run shows of itself: also the share that was read, the spends, and the next commands."""
     from streamdp.runtime.display import RunnerDisplay
 
@@ -241,10 +242,10 @@ def _display(config: JobConfig, source: Any) -> RunnerDisplay:
     shown = f"streamdp weights {store}; streamdp statement {store}"
     if config.statistics is not None:
         shown = f"streamdp stats {store}; " + (shown if config.has_model else f"streamdp statement {store}")
-    return RunnerDisplay(lambda: source.share, {"spends": f"a record: {config.model.budget}{cap}"}, shown)
+    return RunnerDisplay(share, {"spends": f"a record: {config.model.budget}{cap}"}, shown)
 
 
-def _resume(path: object, stdin: str | None) -> Any:
+def _resume(path: object, stdin: str | None) -> Callable[[Source, Position], None]:
     """How to return to the last position. Standard input cannot be sought, and only the user knows its content."""
     from streamdp.runtime.runner import seek
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,10 @@ from streamdp.cli.settings import job_config
 from streamdp.errors import ConfigError, NothingLearnedError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from streamdp.config.job import Accepted, JobConfig
+    from streamdp.spark.learning import Publish
     from streamdp.store.snapshot import Counts, Snapshot
 
 spark_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Jobs that a Spark cluster learns.")
@@ -80,7 +83,7 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
         for snapshot in snapshots:
             dead.update(snapshot.position["dead_letters"])
 
-    publish = [lambda snapshots: publisher(combined(snapshots)), note]
+    publish: Publish = [lambda snapshots: publisher(combined(snapshots)), note]
     try:
         frame = read(spark, config)
         if config.source.stream:
@@ -98,7 +101,7 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
     say(f"{how}: {said}")
 
 
-def _learn_stream(frame: Any, config: JobConfig, accepted: Accepted, publish: list[Any]) -> tuple[str, Counts]:
+def _learn_stream(frame: DataFrame, config: JobConfig, accepted: Accepted, publish: Publish) -> tuple[str, Counts]:
     """Returns why it ended, and the counts of the job."""
     from threading import Event
 

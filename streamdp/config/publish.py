@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BeforeValidator, Field
@@ -14,7 +14,7 @@ from streamdp.config.settings import PROXY, Settings, by_type, like, secret
 from streamdp.errors import ConfigError, needs
 
 if TYPE_CHECKING:
-    from connectors.sinks import TableSink, TopicSink, WebhookSink
+    from connectors.sinks import Sink, TableSink, TopicSink, WebhookSink
 
 
 class SinkConfig(Settings):
@@ -28,8 +28,8 @@ class SinkConfig(Settings):
         """What messages call the sink."""
         raise NotImplementedError
 
-    def build(self) -> Any:
-        """Connect. The result has `send` and `close`, as `connectors.sinks.Sink`."""
+    def build(self) -> Sink:
+        """Connect."""
         raise NotImplementedError
 
     def check_installed(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from streamdp.database.interface import Connection, Parameters
 from streamdp.database.sqlite_driver import open_file
@@ -19,7 +18,7 @@ class SQLiteConnection(Connection):
     def __init__(self, driver: sqlite3.Connection, begins: str) -> None:
         self.driver, self._begins = driver, begins
 
-    def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+    def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[object, ...]]:
         return self.driver.execute(statement, parameters).fetchall()
 
     def change(self, statement: str, parameters: Parameters = ()) -> int:

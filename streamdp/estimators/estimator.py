@@ -1019,7 +1019,7 @@ class Estimator(river_base.Estimator, Parameters):
 
     # -- state --------------------------------------------------------------------------------------------------
 
-    def model_dict(self) -> dict[str, Any]:
+    def model_dict(self) -> dict[str, object]:
         """What two estimators must share for their states to mean the same."""
         assert self._features is not None
         return {

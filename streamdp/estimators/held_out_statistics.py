@@ -70,7 +70,7 @@ class HeldOutStatistics:
 
     _latest: Predictor | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_latest"}
 
     def begin(self, learner: Learner, prediction: Prediction, seed: int | None) -> None:
@@ -226,11 +226,11 @@ class HeldOutStatistics:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         """What two estimators must share for their states to mean the same, under a name."""
         return {"validation": repr(self._plan)}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What was found, as plain values and new arrays, under a name."""
         return {"answers": self.validator.state()}
 

@@ -885,7 +885,7 @@ class Statistics(Estimator):
         """
         raise NotAvailableError("statistics predict nothing: see get()")
 
-    def model_dict(self) -> dict[str, Any]:
+    def model_dict(self) -> dict[str, object]:
         shapes = [(one.name, one.kind, one.of, one.by, one.groups, one.items, one.share) for one in self._by_name]
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
 

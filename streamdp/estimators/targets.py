@@ -107,7 +107,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
             raise NotAvailableError("randomizer: a device takes no log; declare target=(low, high), with another loss")
         return super()._learner(kind, what)
 
-    def model_dict(self) -> dict[str, Any]:
+    def model_dict(self) -> dict[str, object]:
         return super().model_dict() | {"link": self.link}
 
     def predict_one(self, x: RawRecord, **kwargs: object) -> float:
@@ -195,7 +195,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
             raise ConfigError(f"loss {loss.name} is for two classes; use softmax")
         return loss
 
-    def model_dict(self) -> dict[str, Any]:
+    def model_dict(self) -> dict[str, object]:
         # Labels of numpy as those of Python: they are equal, and each version of numpy shows them in its own way.
         labels = [label.item() if isinstance(label, np.generic) else label for label in self.labels]
         return super().model_dict() | {"classes": [repr(label) for label in labels]}

@@ -395,7 +395,7 @@ class Batches(Learner):
         for one in self.open.sums.values():
             one.discard()
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
         planned: tuple[object, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
@@ -403,7 +403,7 @@ class Batches(Learner):
             planned = ("newton", size, place)
         return {"loss": repr(self.given.loss), "plan": repr(planned)}
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         return self.batch_steps.learned() | {"budget": str(self.budget)}
 
     def read(self, state: Mapping[str, object]) -> None:

@@ -116,7 +116,7 @@ class GatheredPart(Learner):
     def point(self) -> tuple[np.ndarray, bool]:
         return self._inner.point
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         return self._inner.learned()
 
 

@@ -151,7 +151,7 @@ class Drawn(Learner):
     def model(self) -> dict[str, object]:
         return {"budget": str(self.budget)}
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         return {f"{i} {name}": value for i, part in enumerate(self.parts) for name, value in part.learned().items()}
 
     def read(self, state: Mapping[str, object]) -> None:

@@ -63,7 +63,7 @@ class HeldPure(BatchSum):
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | self._nothing()
 
-    def _nothing(self) -> dict[str, Any]:
+    def _nothing(self) -> dict[str, object]:
         places = np.zeros((len(self._ranks), 0), dtype=np.int64)
         return {"_sum": np.zeros(self._summed.size, dtype=np.int64), "_places": places, "_rows": 0}
 

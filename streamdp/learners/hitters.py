@@ -157,7 +157,7 @@ class Hitters:
         d = (1 + keep * (more - 1) * f) / (keep**2 * more)
         return [shown(bytes(row)) for row in rows], Frequencies(f, d, f, int(reports[-1]))
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         """The state, as new arrays."""
         return {"texts": self._sums.copy(), "reports": self._reports.copy()}
 

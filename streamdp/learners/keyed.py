@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
@@ -102,7 +101,7 @@ class KeyedSum:
         """Forget the rows."""
         self._texts[:], self._adds[:], self._n = 0, 0, 0
 
-    def _nothing(self) -> dict[str, Any]:
+    def _nothing(self) -> dict[str, object]:
         texts, adds = ((0, n) for n in (len(self.block.places), self.block.parts))
         return {"_texts": np.zeros(texts, np.uint8), "_adds": np.zeros(adds, np.int64), "_n": 0}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -366,12 +366,12 @@ class Learner(ABC):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         """What two learners must share for their states to mean the same."""
         return {}
 
     @abstractmethod
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         """What was learned, as plain values and new arrays."""
 
     @abstractmethod

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -184,7 +183,7 @@ class CellReports(OfCells):
         """See `Oracle.frequencies`."""
         return self._oracle.frequencies(self._state[:-1], self.n)
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         """The state, as new arrays."""
         return {"counts": self._state.copy()}
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -386,13 +386,13 @@ class LocalReports(Learner):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         """See `Learner.model`: steps may change between states, units and weights may not."""
         units = self.arrays.units.table[:, [k.ORIGIN, k.UNIT, k.SLOT]].tolist()
         weighting = self.problem.loss.weighting or "mallows"
         return {"weighting": weighting, "clock": self.steps.clock, "units": repr(units)}
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         arrays = self.arrays
         return {
             "state": arrays.state.copy(),

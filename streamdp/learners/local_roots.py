@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -203,7 +202,7 @@ class Roots(OfCells):
                 found[g] = middle - reach / (1 - unsure), middle + reach / (1 - unsure)
         return limits_of(found, roots, self.quantiles(), (-1.0, 1.0))
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         """The state, as new arrays."""
         values = {"blocks": self._blocks, "open": self._open, "search": self._search, "totals": self._totals}
         return {name: value.copy() for name, value in (values | {"t": self.thresholds}).items()}

@@ -193,12 +193,12 @@ class Series(Learner):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         zone = {} if self._calendar.zone == ZONE else {"zone": self._calendar.zone}
         return self.pattern.model() | {"window": self._calendar.length} | zone
 
-    def learned(self) -> dict[str, Any]:
-        state: dict[str, Any] = {
+    def learned(self) -> dict[str, object]:
+        state: dict[str, object] = {
             "windows": np.array(list(self.windows), dtype=np.int64),
             "records": np.array([learner.weight for learner in self.windows.values()]),
         }

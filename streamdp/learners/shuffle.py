@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class ShuffleBatches(Batches):
         """See `Batches.total`: the number of ones of each coordinate, and of people."""
         return self._ones
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         model = super().model() | {"method": self.method}
         if self.cohort is not None:  # whose people share one budget among all rounds
             model["budget"] = str(self.budget)

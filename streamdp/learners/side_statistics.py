@@ -116,11 +116,11 @@ class SideStatistics:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         """What two estimators must share for their states to mean the same, under a name."""
         return {"beside": self._model}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What was found, as plain values and new arrays, under a name."""
         return {_STATE: {"records": np.array([self.learner.weight]), **self.learner.learned()}}
 

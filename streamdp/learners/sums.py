@@ -371,11 +371,11 @@ class Sums(Learner):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         return {"batches": repr((self._kind.__name__, self._batch_size))}
 
-    def learned(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"sums": self._state.copy()}
+    def learned(self) -> dict[str, object]:
+        state: dict[str, object] = {"sums": self._state.copy()}
         for i, (block, texts) in enumerate(self.texts.items()):
             keys = np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.int64)
             state[f"texts {i}"] = keys.reshape(len(texts), len(block.places))

@@ -500,7 +500,7 @@ class UserReports(Collector):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         plan, place = self.plan, self.region.text
         horizon, size = (None if n is None else int(n) for n in (plan.horizon, plan.batch_size))
         planned: tuple[object, ...] = (horizon, size, self.region.beta(self.p), self.region.convexity, place)
@@ -513,7 +513,7 @@ class UserReports(Collector):
             "scaling": repr((self.search.bounds, self.search.searched)),
         }
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         return (
             self.batch_steps.learned()
             | self.search.learned()

@@ -444,7 +444,7 @@ class Windows(Collector):
     def discard(self) -> None:
         self.gathered.discard()
 
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         spread = self.plan.spread_for(self.problem.loss.bound)
         planned = (repr(self.method), int(self.plan.items_per_user), int(self.plan.window), spread)
         problem = (self.region.beta(self.p), self.region.convexity, self.region.text)
@@ -454,7 +454,7 @@ class Windows(Collector):
             "scaling": repr((self.bounds, self.scales.columns.tolist())),
         }
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         return {
             "theta": self._state[: self._d].copy(),
             "memory": self._state[self._d : self._kept].copy(),

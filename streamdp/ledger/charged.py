@@ -41,7 +41,7 @@ class CapHistory:
                 ledgers[mark] = with_caps(ledgers.get(mark, frozenset()), charged)
         return CapHistory(ledgers, any(one.uncapped for one in (self, *others)))
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return plain values for a state."""
         charged = {mark: [list(cap) for cap in sorted(caps)] for mark, caps in sorted(self.ledgers.items())}
         return {"uncapped": self.uncapped, "charged": charged}

@@ -158,7 +158,7 @@ class Asgd(Growing):
         """Carry the blocks along, when columns got other units than in the table `before`."""
         follow.carry(self._arrays(self.blocks, units), before)
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         return super().learned() | {"blocks": self._arrays(self.blocks).saved_blocks()}
 
     def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:

@@ -161,7 +161,7 @@ class BatchSteps(ABC):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         """The state as plain values and new arrays."""
         return {"state": self._numbers.copy(), "place": list(self.place)}
 

@@ -16,7 +16,7 @@ class DeadLetters(Protocol):
     after the last commit.
     """
 
-    def write(self, letters: Sequence[DeadLetter], shard: Shard = ...) -> None:
+    def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
         """Write letters in the order of positions, unless `resume` has found them; they need not be durable yet."""
 
     def commit(self) -> Any:

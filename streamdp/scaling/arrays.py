@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class UnitArrays(NamedTuple):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         """The state as new arrays."""
         return {
             "progress": self.progress.copy(),

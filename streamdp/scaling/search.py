@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -180,7 +180,7 @@ class UnitSearch:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def learned(self) -> dict[str, Any]:
+    def learned(self) -> dict[str, object]:
         """The state as new arrays."""
         target = self.arrays.table[-1, _TARGET[:2]].tolist()
         return self.arrays.learned() | {"target": np.array([*target, self.asked_target])}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
@@ -25,7 +25,7 @@ from streamdp.data.transforms import CURVES, Piece
 from streamdp.errors import ConfigError, needs, suggestion
 from streamdp.estimators.targets import Classifier
 from streamdp.serving import exported
-from streamdp.serving.added import PREDICTION, PREFIX, SHARE
+from streamdp.serving.added import PREDICTION, PREFIX, SHARE, Document
 from streamdp.serving.export_mlflow import mlflow_files
 from streamdp.serving.export_onnx import onnx_text
 from streamdp.serving.export_sql import sql
@@ -45,7 +45,7 @@ FORMAT, VERSION = "streamdp linear model", 1
 
 
 Written = str | bytes | dict[str, str]
-Writer = Callable[[Mapping[str, object], str], Written]
+Writer = Callable[[Document, str], Written]
 """Writes a document; the second argument is SQL's table. Raises `ConfigError` for what the language cannot say."""
 
 
@@ -61,7 +61,7 @@ class Export(NamedTuple):
         return self.needs is None or find_spec(self.needs) is not None
 
 
-def exported_model(model: Model | Estimator) -> dict[str, Any]:
+def exported_model(model: Model | Estimator) -> Document:
     """Return the document of a committed or a loaded model.
 
     Raises `ConfigError` for what no other program can read, and `NotAvailableError` for statistics.
@@ -207,11 +207,11 @@ def _column(piece: Piece, k: int) -> dict[str, object]:
     return {"name": piece.name, "input": k, "kind": piece.kind, "constants": constants, "ends": ends}
 
 
-def _json(document: Mapping[str, object], table: str) -> str:
+def _json(document: Document, table: str) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _python(document: Mapping[str, object], table: str) -> str:
+def _python(document: Document, table: str) -> str:
     head, _, rest = Path(exported.__file__).read_text(encoding="utf-8").partition("MODEL: dict[str, Any] = {}")
     return f"{head}MODEL: dict[str, Any] = {document!r}{rest}"
 
@@ -219,7 +219,7 @@ def _python(document: Mapping[str, object], table: str) -> str:
 def _of_values(write: Writer) -> Writer:
     """A writer for a language that compares the numbers of a column as numbers, and not as texts."""
 
-    def checked(document: Mapping[str, Any], table: str) -> Written:
+    def checked(document: Document, table: str) -> Written:
         for given in document["inputs"]:
             if given["type"] in ("number", "decimal") and any(map(_is_number, given["blanks"])):
                 text = "a missing value that is written as a number"
@@ -253,7 +253,7 @@ def exports() -> dict[str, Export]:
     return EXPORTS | {found.name: found.load() for found in entry_points(group="streamdp.exports")}
 
 
-def written(document: Mapping[str, object], language: str, table: str) -> Written:
+def written(document: Document, language: str, table: str) -> Written:
     """Return a `document` in a `language`: a file, or the files of a folder by their paths; `table` is SQL's.
 
     Raises `ConfigError` for an unknown language, for what it cannot say, and if its extra is not installed.

@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from streamdp.serving import exported, exported_mlflow
+from streamdp.serving.added import Document
 
 
-def mlflow_files(document: Mapping[str, Any], table: str) -> dict[str, str]:
+def mlflow_files(document: Document, table: str) -> dict[str, str]:
     """Return the text of each file of a `document` by its path in the folder; there is no `table`.
 
     The last one is MLmodel: a folder without it is not a model.
@@ -58,7 +57,7 @@ def _inputs(inputs: list[dict[str, object]]) -> list[dict[str, object]]:
     return [{"name": n, "type": "string" if n in texts else "double", "required": True} for n in names]
 
 
-def _outputs(document: Mapping[str, Any]) -> list[dict[str, object]]:
+def _outputs(document: Document) -> list[dict[str, object]]:
     classes = document["classes"]
     kinds = {type(label) for label in classes or (0.0,)}
     kind = {bool: "boolean", int: "long", float: "double"}.get(kinds.pop() if len(kinds) == 1 else str, "string")

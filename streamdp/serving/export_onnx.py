@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from streamdp.errors import ConfigError
+from streamdp.serving.added import Document
 
 
-def onnx_text(document: Mapping[str, Any], table: str) -> bytes:
+def onnx_text(document: Document, table: str) -> bytes:
     """Return the graph of a `document`, as bytes; a `table` means nothing to it.
 
     Raises `ConfigError` for dates and hashed texts, which ONNX cannot read. Needs the extra `onnx`.
@@ -58,20 +59,20 @@ class _Graph:
 
     def __init__(self, onnx: Any) -> None:
         self.onnx = onnx
-        self.nodes: list[Any] = []
+        self.nodes: list[object] = []
         self.inputs: dict[str, int] = {}
         self._constants: dict[str, object] = {}
 
-    def add(self, kind: str, *inputs: Any, domain: str = "", **attributes: Any) -> str:
+    def add(self, kind: str, *inputs: object, domain: str = "", **attributes: object) -> str:
         """Add a node and return the name of its output. Inputs are names, or constants: numbers and arrays."""
         name = f"streamdp:{len(self.nodes)}"
         names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
         self.nodes.append(self.onnx.helper.make_node(kind, names, [name], domain=domain, **attributes))
         return name
 
-    def constant(self, value: Any, dtype: Any = np.float64) -> str:
+    def constant(self, value: object, dtype: type = np.float64) -> str:
         """The name of a constant."""
-        array = np.asarray(value, dtype=dtype)
+        array: np.ndarray = np.asarray(value, dtype=dtype)
         name = f"streamdp:constant:{len(self._constants)}"
         self._constants[name] = self.onnx.numpy_helper.from_array(array, name)
         return name
@@ -82,7 +83,7 @@ class _Graph:
             raise ConfigError(f"export: {name!r} is a number and a text, which is no input of ONNX")
         return name
 
-    def model(self, document: Mapping[str, Any], outputs: Mapping[str, tuple[str, int, list[Any]]]) -> bytes:
+    def model(self, document: Document, outputs: Mapping[str, tuple[str, int, list[object]]]) -> bytes:
         """The bytes of the model with these outputs: name, type and shape."""
         helper = self.onnx.helper
         for name, (found, _, _) in outputs.items():
@@ -102,7 +103,7 @@ class _Graph:
         return model.SerializeToString()
 
 
-def _value(graph: _Graph, given: Mapping[str, Any]) -> str:
+def _value(graph: _Graph, given: Document) -> str:
     """The value of an input as a column of doubles, NaN if it does not fit."""
     types = graph.onnx.TensorProto
     name, missing = str(given["column"]), given.get("missing")
@@ -123,7 +124,7 @@ def _value(graph: _Graph, given: Mapping[str, Any]) -> str:
     return graph.add("Where", graph.add("Less", x, 0.0), math.nan, x)
 
 
-def _column(graph: _Graph, value: str, column: Mapping[str, Any]) -> str:
+def _column(graph: _Graph, value: str, column: Document) -> str:
     kind, constants = column["kind"], column["constants"]
     double = graph.onnx.TensorProto.DOUBLE
     if kind == "as it is":
@@ -167,7 +168,7 @@ def _clip(graph: _Graph, x: str, low: float, high: float) -> str:
 
 
 def _outputs(
-    graph: _Graph, document: Mapping[str, Any], X: str, scores: str, gaps: str
+    graph: _Graph, document: Document, X: str, scores: str, gaps: str
 ) -> dict[str, tuple[str, int, list[object]]]:
     types, classes = graph.onnx.TensorProto, document["classes"]
     if classes is None:
@@ -193,7 +194,7 @@ def _outputs(
     return outputs
 
 
-def _moderated(graph: _Graph, document: Mapping[str, Any], X: str, scores: str) -> str:
+def _moderated(graph: _Graph, document: Document, X: str, scores: str) -> str:
     noise = document["moderation"]
     if noise is None:
         return scores

@@ -13,12 +13,11 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, zip_longest
-from typing import Any
 
 from streamdp.data.dates import EPOCHS, LAST_MOMENT
 from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
-from streamdp.serving.added import PREDICTION, SHARE
+from streamdp.serving.added import PREDICTION, SHARE, Document
 from streamdp.serving.exported import DAYS, MONTHS
 
 _ONCE = "LIMIT 1 OFFSET 0"
@@ -34,7 +33,7 @@ _DIGITS, _PRINTED = "'0123456789'", "".join(map(chr, range(33, 127)))
 _TIME = "'0123456789:.,+-Z'"
 
 
-def sql(document: Mapping[str, Any], table: str) -> str:
+def sql(document: Document, table: str) -> str:
     """Return the query of a `document` for the rows of `table`. Raises `ConfigError` for a path in nested JSON."""
     inputs = document["inputs"]
     columns = [c for c in document["columns"] if c["kind"] != "product"]
@@ -78,7 +77,7 @@ def _check_lengths(names: list[str]) -> None:
         )
 
 
-def _shown(document: Mapping[str, Any]) -> tuple[list[list[str]], list[tuple[str, str]]]:
+def _shown(document: Document) -> tuple[list[list[str]], list[tuple[str, str]]]:
     """What is computed of the scores, layer by layer, and the columns that are added, each with its expression."""
     classes = document["classes"]
     if classes is None:
@@ -106,7 +105,7 @@ def _case(branches: Iterable[tuple[str, object]], other: object = "NULL") -> str
     return " ".join(["CASE", *(f"WHEN {condition} THEN {found}" for condition, found in branches), f"ELSE {other} END"])
 
 
-def _moderated(document: Mapping[str, Any]) -> str:
+def _moderated(document: Document) -> str:
     noise = document["moderation"]
     if noise is None:
         return "s0"
@@ -117,7 +116,7 @@ def _moderated(document: Mapping[str, Any]) -> str:
     return f"{odds} + (s0 - {odds}) / sqrt(1 + {_number(factor)} * ({square}))"
 
 
-def _value(given: Mapping[str, Any], k: int) -> str:
+def _value(given: Document, k: int) -> str:
     """The value of input `k`; null if it does not fit."""
     column, text = _read(given)
     missing = "NULL" if given.get("missing") is None else _number(given["missing"])
@@ -154,7 +153,7 @@ def _is_number(column: str, most: float) -> str:
     return f"{column} = {number} AND abs({number}) <= {_number(most)}"
 
 
-def _date(given: Mapping[str, Any], k: int) -> list[list[str]]:
+def _date(given: Document, k: int) -> list[list[str]]:
     """What is computed of date `k`, in layers. The last one is its part, w; null for a text that is no date."""
     column, text = _read(given)
     form, part = given["format"], given["part"]
@@ -324,7 +323,7 @@ def _weekday(days: str) -> str:
     return f"{days} - 7 * floor({days} / 7.0) + 1"
 
 
-def _column(column: Mapping[str, Any]) -> str:
+def _column(column: Document) -> str:
     kind, constants, value = column["kind"], column["constants"], f"v{column['input']}"
     if kind == "as it is":
         return value

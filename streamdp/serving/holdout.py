@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,13 +34,12 @@ class Holdout:
             file = config.source.for_file(path)
         else:
             file = FileSourceConfig(type=file_type(path), path=path)
-        source = file.build(public.build())
-        batches = []
-        while not source.finished:
-            batches.append(source.poll(1 << 20, 1.0))
-        source.close()
-        self._X = np.concatenate([batch.X for batch in batches]) if batches else np.zeros((0, 0))
-        self._y = np.concatenate([batch.y for batch in batches]) if batches else np.zeros(0)
+        with closing(file.build(public.build())) as source:
+            batches = [source.poll(1 << 20, 1.0)]
+            while not source.finished:
+                batches.append(source.poll(1 << 20, 1.0))
+        self._X = np.concatenate([batch.X for batch in batches])
+        self._y = np.concatenate([batch.y for batch in batches])
         self._scale = config.schema_.target.scale or 1.0
         self._classes = config.schema_.target.classes
         if not len(self._y):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -20,7 +20,7 @@ from streamdp.database.durable import write_durably
 from streamdp.errors import SinkError, reason_of
 
 if TYPE_CHECKING:
-    from connectors.sinks import Message
+    from connectors.sinks import Message, Sink
     from streamdp.config.publish import SinkConfig
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
@@ -30,8 +30,8 @@ CLOSE_S = 5.0
 NOTE_S = 5.0
 """While all goes well, what a sink has is noted so often, and at the end."""
 
-Note = Callable[["Message", str], None]
-"""Notes for readers that a sink has a message, or the reason why it has not, which is otherwise ""."""
+Note = Callable[[str, tuple[int, float], str], None]
+"""Notes for readers that a sink, by its name, has a commit, or the reason why it has not: see `store.sinks`."""
 
 
 class FileSink:
@@ -62,7 +62,7 @@ class Outlet:
     """
 
     def __init__(self, config: SinkConfig | str, tell: Callable[[str], None], note: Note) -> None:
-        self._build: Callable[[], Any]
+        self._build: Callable[[], Sink]
         if isinstance(config, str):
             self.name, self._build = config, partial(FileSink, config)
         else:
@@ -98,7 +98,7 @@ class Outlet:
             self._tell(f"{self.name} does not have commit {left.commit}: the next run of the job publishes it")
 
     def _run(self) -> None:
-        sink = None
+        sink: Sink | None = None
         wait_s = 0.0
         sent: Message | None = None  # not noted yet
         noted_at = -NOTE_S
@@ -134,7 +134,7 @@ class Outlet:
 
     def _write(self, message: Message, reason: str = "") -> None:
         with contextlib.suppress(Exception):  # whatever it is, the sink goes on
-            self._note(message, reason)
+            self._note(self.name, (0, 0.0) if reason else (message.commit, message.committed_at), reason)
 
     def _next(self, wait_s: float) -> Message | None:
         """Wait, at most until the end, and return the message to send; None if the sink has all, and no other comes."""
@@ -146,6 +146,6 @@ class Outlet:
             return self._message
 
 
-def _close(sink: Any) -> None:
+def _close(sink: Sink | None) -> None:
     if sink is not None:
         sink.close()

@@ -28,9 +28,8 @@ class Predictor:
         estimator: Any = model.estimator
         self.classes = declared.target.classes  # of a classifier; None for a regression
         self.columns = self.encoder.feature_columns  # the raw columns that it reads
-        self.labels: list[str] = []  # the classes that it has probabilities for; empty if it has none
-        if self.classes is not None and estimator.probabilistic:
-            self.labels = self.classes
+        # the classes that it has probabilities for; empty if it has none
+        self.labels = self.classes if self.classes is not None and estimator.probabilistic else []
 
     def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
         """From a `frame` of `columns`: rows (m,) that fit the schema, predictions, and probabilities (m, K) or None."""

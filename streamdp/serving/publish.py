@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,7 +18,7 @@ import orjson
 from streamdp.config.definition import read_definition
 from streamdp.errors import NotAvailableError, StoreError, check_level
 from streamdp.reading.doubts import rounded, unresolved
-from streamdp.serving.outlet import Note, Outlet
+from streamdp.serving.outlet import Outlet
 from streamdp.serving.snapshots import Model, combined, restore
 from streamdp.store.reading import begun
 from streamdp.store.reading import snapshots as stored_snapshots
@@ -25,7 +26,6 @@ from streamdp.store.sinks import note_sink
 from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
-    from connectors.sinks import Message
     from streamdp.config.job import JobConfig
     from streamdp.estimators.estimator import Estimator
 
@@ -137,24 +137,21 @@ def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, A
     `holdout` has its measures, from `Holdout.measure`. Returns the job, the commit, the counts, the weights, the
     guarantee, the statement, the doubts, the private validation, what is known about a change, and the measures.
     """
-    estimator = model.estimator
-    snapshot = model.snapshot
+    estimator, snapshot = model.estimator, model.snapshot
     out: dict[str, object] = {
         "job": snapshot.job,
         "commit": snapshot.seq,
         "committed_at": snapshot.committed_at,
         "counts": asdict(snapshot.counts),
         "position": snapshot.position,
-        "guarantee": str(model.estimator.guarantee),
+        "guarantee": str(estimator.guarantee),
         "statement": model.statement(),
     }
     if estimator.estimated is not None:
         out["statistics"] = estimator.estimated.rows()
     if model.definition.has_model:
-        out["weights"] = [
-            {key: value for key, value in asdict(weight).items() if value is not None}
-            for weight in weights(model.estimator)
-        ]
+        given = map(asdict, weights(estimator))
+        out["weights"] = [{key: value for key, value in row.items() if value is not None} for row in given]
     out["doubts"] = model.doubts
     if (quality := model.quality) is not None:
         out["validation"] = quality.document()
@@ -190,10 +187,10 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a full disk may have room later
                     raise StoreError(f"cannot publish to {path}: {error.strerror}") from None
-        self._outlets = []
-        for number, place in enumerate(places):
-            name = place if isinstance(place, str) else place.name
-            self._outlets.append(Outlet(place, tell, _note(config.store_path, (number, len(places)), name)))
+        self._outlets = [
+            Outlet(place, tell, partial(note_sink, config.store_path, config.job, (number, len(places))))
+            for number, place in enumerate(places)
+        ]
         self._holdout = None if config.holdout is None else Holdout(config)
         self._listeners = listeners
         self._model: Model | None = None
@@ -213,28 +210,17 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Publish a committed snapshot."""
+        from connectors.sinks import Message  # commands that read a store load no connectors
+
         measures = None
         if self._outlets or self._holdout is not None:
             model = self._model = restore(snapshot, self._model)
             if self._holdout is not None:
                 measures = self._holdout.measure(model.estimator)
             if self._outlets:
-                self._publish(snapshot, document(model, measures))
+                written = orjson.dumps(document(model, measures))
+                message = Message(snapshot.job, snapshot.seq, snapshot.committed_at, written)
+                for outlet in self._outlets:
+                    outlet.offer(message)
         for listener in self._listeners:
             listener(snapshot, measures)
-
-    def _publish(self, snapshot: Snapshot, found: dict[str, object]) -> None:
-        from connectors.sinks import Message  # commands that read a store load no connectors
-
-        for outlet in self._outlets:
-            outlet.offer(Message(snapshot.job, snapshot.seq, snapshot.committed_at, orjson.dumps(found)))
-
-
-def _note(store: str, place: tuple[int, int], name: str) -> Note:
-    """What notes a sink in a store; see `store.sinks.note_sink`."""
-
-    def note(message: Message, reason: str) -> None:
-        sent = (0, 0.0) if reason else (message.commit, message.committed_at)
-        note_sink(store, message.job, place, name, sent, reason)
-
-    return note

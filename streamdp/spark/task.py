@@ -143,7 +143,7 @@ class ShardTask(SparkTask):
         """Return a shard before its first record, with its `load`."""
         return SparkShard(shard, load, self.definition, self.key)
 
-    def state(self, lane: SparkShard) -> dict[str, Any]:
+    def state(self, lane: SparkShard) -> dict[str, object]:
         """Return what a shard has learned."""
         return lane.estimator.state_dict()
 
@@ -166,7 +166,7 @@ class SumTask(ShardTask):
         lane.estimator.part_of(self.shards)
         return lane
 
-    def state(self, lane: SparkShard) -> dict[str, Any]:
+    def state(self, lane: SparkShard) -> dict[str, object]:
         """As `ShardTask.state`: the sums, without noise."""
         return lane.estimator.take_sums()
 

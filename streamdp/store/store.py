@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.interface import Connection
@@ -293,11 +293,11 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def commit(
         self,
-        state: Mapping[str, Any],
+        state: Mapping[str, object],
         position: Position,
         counts: Counts,
         within: Within | None = None,
-        letters: Any = None,
+        letters: object = None,
     ) -> Snapshot:
         """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
 

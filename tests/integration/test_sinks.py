@@ -149,7 +149,7 @@ def test_a_sink_that_is_back_gets_the_last_commit(web: Web, monkeypatch: pytest.
     told: list[str] = []
     settings = make_config(JOB | {"publish": web.url}).publish[0]
     assert not isinstance(settings, str)
-    sending = Outlet(settings, told.append, lambda message, reason: None)
+    sending = Outlet(settings, told.append, lambda name, sent, reason: None)
     for commit in range(1, 4):
         sending.offer(Message("j", commit, float(commit), b"%d" % commit))
     wait_until(lambda: sending.trouble is None and len(told) == 2)

@@ -149,9 +149,11 @@ def test_what_teaches_as_much_falls_with_trust_and_rises_with_records() -> None:
 
 @pytest.mark.parametrize("kind", [getattr(estimators, name) for name in ESTIMATORS], ids=lambda kind: kind.__name__)
 def test_a_parameter_has_the_type_of_the_constructor_in_a_job(kind: type) -> None:
-    """So that texts which a learner takes are written once; the others are written in their own way in a job."""
+    """A job can set each parameter. Texts which a learner takes are written once, the others in a job's own way."""
     own = {"loss", "budget", "domain", "cohort", "trust"}
     given = signature(kind).parameters
+    elsewhere = {"features", "target", "classes", "ledger", "validation", "statistics"}  # in other parts of a job
+    assert given.keys() <= ModelConfig.model_fields.keys() | elsewhere
     for name in (ModelConfig.model_fields.keys() & given.keys()) - own:
         declared, taken = ModelConfig.__annotations__[name].removesuffix(" | None"), given[name].annotation
         assert taken.split(" | ")[0] == declared or taken.startswith("Literal["), name  # or fewer of them

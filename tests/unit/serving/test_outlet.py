@@ -51,7 +51,7 @@ def test_a_run_goes_on_if_the_disk_of_a_published_file_is_full(
 def test_a_file_that_can_be_written_again_gets_the_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet, "FIRST_WAIT_S", 0.01)
     path, told, noted = tmp_path / "gone" / "model.json", [], []
-    sending = Outlet(str(path), told.append, lambda message, reason: noted.append((message.commit, reason)))
+    sending = Outlet(str(path), told.append, lambda name, sent, reason: noted.append((sent[0], reason)))
     for commit in range(1, 4):
         sending.offer(Message("j", commit, float(commit), b'{"commit": %d}' % commit))
     wait_until(lambda: len(told) == 1)
