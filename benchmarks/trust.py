@@ -216,6 +216,7 @@ def measure(contender: Contender, problem: Problem, repetitions: int = REPETITIO
         model = contender.make(problem, seed)
         promise = contender.promise(model)
         model.learn_encoded(*problem.draw(seed))
+        model.close_batch()
         thetas.append(model.theta)
     return Found(
         promise,

@@ -106,6 +106,7 @@ def ours(size: Size, seed: int, kind: Any = PanPrivateClassifier, **options: Any
     """A model of the library that has learned a repetition."""
     model = kind(features=[f"x{j}" for j in range(size.d)], seed=seed, **options)
     model.learn_arrays(*size.stream(seed))
+    model.close_batch()
     return model
 
 
