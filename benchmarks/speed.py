@@ -395,11 +395,11 @@ def growth() -> list[Row]:
 
     def arrays(kind: Any, d: int, n: int, people: int = 0, **given: Any) -> Work:
         X, y = make_arrays(n, d)
-        given |= {"ledger": streamdp.Ledger("eps=1e6")} if people else {}
         subjects = [i % people for i in range(n)] if people else None
 
         def run() -> None:
-            model = kind(features=[f"x{j}" for j in range(d)], **given)
+            ledger = streamdp.Ledger("eps=1e6") if people else None
+            model = kind(features=[f"x{j}" for j in range(d)], ledger=ledger, **given)
             model.learn_arrays(X, y % len(given["classes"]) // 1 if "classes" in given else y, None, subjects)
             model.close_batch()
 
@@ -427,7 +427,7 @@ def growth() -> list[Row]:
         },
         "groups, Statistics": {k: grouped(k) for k in (10, 100, 1_000, 10_000)},
         "people, LDPASGDRegressor under a cap": {
-            k: arrays(LDPASGDRegressor, 10, k, people=k) for k in (10_000, 100_000, 1_000_000)
+            k: arrays(LDPASGDRegressor, 10, k, people=k) for k in (10_000, 100_000, 1_000_000, 5_000_000)
         },
         "records of a window": {n: arrays(window, 10, n, window=n) for n in (10_000, 100_000, 1_000_000)},
     }

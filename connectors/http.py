@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, compress
 
 import numpy as np
 
@@ -33,7 +33,8 @@ _ELSEWHERE = "the reports answer documents of another service of this job; repea
 class HTTPSource(Source):
     """Calls of a service. If more than `queue_records` records wait, a call is refused.
 
-    `encode` makes a batch, as `RecordReader.complete`; `recall` returns what was answered before, as `Answers.recall`.
+    `encode` makes a batch, as `RecordReader.complete`; `recall` returns what was answered before, as `Answers.recall`;
+    `in_callers` runs, in the thread of the callers, what answers them.
 
     The position is {"records": number of records read}, and under `place` the last `Call.place`, if there was one.
     """
@@ -43,7 +44,9 @@ class HTTPSource(Source):
         encode: Callable[[CallRecords, np.ndarray, Position], Batch],
         recall: Callable[[Sequence[bytes]], Mapping[bytes, tuple[bytes, object]]],
         queue_records: int,
+        in_callers: Callable[[Callable[[], None]], object],
     ) -> None:
+        self._in_callers = in_callers
         self._encode = encode
         self._answers = recall
         self._queue_records = queue_records
@@ -98,8 +101,7 @@ class HTTPSource(Source):
         self._copy_outcomes()
         calls = self._forget()
         self._answered = len(calls)
-        for call in calls:
-            call.complete(call.answer(version))
+        self._tell([(call, call.answer(version)) for call in calls])
 
     def _copy_outcomes(self) -> None:
         """What becomes of a record becomes of those that came with its id before the commit."""
@@ -109,12 +111,21 @@ class HTTPSource(Source):
                 copy.reasons[i] = first.reasons[j]
         self._copies.clear()
 
+    def _tell(self, answers: Sequence[tuple[Call, Answered | Exception]]) -> None:
+        """Answer calls, all at once: to wake the thread of the callers for each would take longer than a commit."""
+
+        def complete() -> None:
+            for call, answer in answers:
+                call.complete(answer)
+
+        if answers:
+            self._in_callers(complete)
+
     def fail(self) -> None:
         """Tell the callers of all calls that their commit failed, and accept no more: there is no further poll."""
         with self._change:
             calls = [*self._forget(), *self._empty()]
-        for call in calls:
-            call.complete(_failed())
+        self._tell([(call, _failed()) for call in calls])
 
     def give_up(self) -> None:
         """As `fail`, from any thread, while the learner is in a call that does not end: it may still commit its calls.
@@ -124,8 +135,7 @@ class HTTPSource(Source):
         with self._change:
             calls = [*self._taken, *self._open, *self._empty()]
             self._change.notify()
-        for call in calls:
-            call.complete(_failed())
+        self._tell([(call, _failed()) for call in calls])
 
     def _empty(self) -> list[Call]:
         """Accept no more calls, and return those that wait in the queue."""
@@ -160,8 +170,7 @@ class HTTPSource(Source):
         try:
             return self._batch(taken)
         except BaseException:
-            for call in taken:
-                call.complete(_failed())
+            self._tell([(call, _failed()) for call in taken])
             raise
         finally:
             self._taken = []
@@ -177,7 +186,8 @@ class HTTPSource(Source):
         for call, at in zip(calls, edges, strict=False):
             call.outcomes = outcomes[at : at + call.size]
         flaws = self._flaws(calls, edges)
-        kept = [k for k in range(edges[-1]) if k not in flaws]
+        kept = np.ones(edges[-1], dtype=bool)
+        kept[list(flaws)] = False
         encode = self._rows if calls and calls[0].reports is None else self._reports
         batch = encode(calls, kept, start)
         dead = [DeadLetter(start + k, *flaw) for k, flaw in flaws.items() if flaw is not _KNOWN]
@@ -221,18 +231,20 @@ class HTTPSource(Source):
         """The calls that were not answered before. The others are answered, or wait with the call that they repeat."""
         keys = [call.key for call in calls if call.key is not None]
         remembered = self._recall(keys)
-        new = []
+        new: list[Call] = []
+        known: list[tuple[Call, Answered | Exception]] = []
         for call in calls:
             if call.key is not None and (answered := remembered.get(call.key)) is not None:
-                call.complete(answered if answered.digest == call.digest else _reused())
+                known.append((call, answered if answered.digest == call.digest else _reused()))
             elif self._belongs_elsewhere(call):
-                call.complete(SourceUnavailableError(_ELSEWHERE))
+                known.append((call, SourceUnavailableError(_ELSEWHERE)))
             elif call.key is None or (first := self._open_keys.setdefault(call.key, call)) is call:
                 new.append(call)
             elif first.digest == call.digest:
                 first.tell += call.tell
             else:
-                call.complete(_reused())
+                known.append((call, _reused()))
+        self._tell(known)
         return new
 
     def _belongs_elsewhere(self, call: Call) -> bool:
@@ -271,19 +283,17 @@ class HTTPSource(Source):
                 flaws[at + i] = _KNOWN if before == digest else Flaw("id_reused")
         return flaws
 
-    def _rows(self, calls: list[Call], kept: list[int], start: int) -> Batch:
+    def _rows(self, calls: list[Call], kept: np.ndarray, start: int) -> Batch:
         rows = [call.rows for call in calls if call.rows is not None]
         columns = ([getattr(r, name) for r in rows] for name in ("targets", "subjects", "budgets"))
-        values = (list(chain.from_iterable(column)) for column in columns)
-        every = CallRecords(
-            np.concatenate([r.X for r in rows])[kept], *([column[k] for k in kept] for column in values)
-        )
-        return self._encode(every, start + np.array(kept, dtype=np.int64), self.position)
+        values = (list(compress(chain.from_iterable(column), kept.tolist())) for column in columns)
+        every = CallRecords(np.concatenate([r.X for r in rows])[kept], *values)
+        return self._encode(every, start + np.flatnonzero(kept), self.position)
 
-    def _reports(self, calls: list[Call], kept: list[int], start: int) -> Batch:
+    def _reports(self, calls: list[Call], kept: np.ndarray, start: int) -> Batch:
         every = [(call.reports or {}).get(i, (None, None)) for call in calls for i in range(call.size)]
-        found = [every[k] for k in kept]
-        n, places = len(kept), start + np.array(kept, dtype=np.int64)
+        found = list(compress(every, kept.tolist()))
+        n, places = len(found), start + np.flatnonzero(kept)
         subjects = [subject for _, subject in found]
         return Batch((), np.zeros((n, 0)), np.zeros(n), places, {}, subjects, reports=[report for report, _ in found])
 

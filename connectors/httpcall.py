@@ -57,8 +57,8 @@ class Call:
     reports: dict[int, tuple[Any, Any]] | None = None
     # by index: the flaws of records or reports that are known to be unusable
     dead: dict[int, Flaw] = field(default_factory=dict)
-    # each is called once with the answer or the error, in any thread: the caller's, and those of callers who sent the
-    # same key meanwhile
+    # each is called once with the answer or the error, in the thread of the callers: the caller's, and those of callers
+    # who sent the same key meanwhile
     tell: list[Callable[[Answered | Exception], None]] = field(default_factory=list)
     # for reports of a topic: its position after them, which is committed with them
     place: Mapping[str, object] | None = None

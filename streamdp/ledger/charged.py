@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from streamdp.data.floats import flag
@@ -74,6 +75,7 @@ class CapHistory:
         return said
 
 
+@lru_cache  # each commit asks for the same caps
 def with_caps(charged: Charged, more: Charged) -> Charged:
     """Return caps of which none is within another one: of the two sets together, the largest numbers of each kind."""
     if more <= charged:

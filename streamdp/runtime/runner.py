@@ -74,7 +74,8 @@ class Runner(Loop):
       is committed at every boundary.
     - `commit_when_idle`: somebody waits for each commit: commit also as soon as the source has no more records at the
       moment, and end an open batch when a commit is due. If the store does not answer, the run ends at once, so that
-      they get an answer. The run is stopped by `close` of the source, which must end a poll.
+      they get an answer. The run is stopped by `close` of the source, which must end a poll. Its calls of the store are
+      made in its own thread, and not on one that could be left: whoever waits for the run must be able to leave it.
     - `max_bad_share`: stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the
       records before the first commit of a job does not fit the schema. None: no limit.
     - `name`: what messages call the source.
@@ -179,14 +180,15 @@ class Runner(Loop):
 
     def _call(self, call: Callable[[], T]) -> T:
         assert self._calls is not None, "within a run only"
+        if self.commit_when_idle:
+            return call()
         self._reminder.reset()
 
         def meanwhile() -> None:
             if self._reminder.due():
                 self.on_waiting(HANGS)
 
-        patient = call if self.commit_when_idle else partial(self._calls.retry, call)
-        return self._calls.result(self._calls.submit(patient), POLL_TIMEOUT_S, meanwhile)
+        return self._calls.result(self._calls.submit(partial(self._calls.retry, call)), POLL_TIMEOUT_S, meanwhile)
 
     def _retried(self, error: BaseException) -> None:
         self._reminder.reset()

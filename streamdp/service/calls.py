@@ -30,6 +30,9 @@ def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
     records: list[Any] = []
     try:
         for found in read_pieces(body, "records", kind.FORM):
+            if call is not None and isinstance(found, list) and kind.takes(found):
+                records += found
+                continue
             part = kind.model_validate(found if call is None else {"records": found})
             call = call or part
             records += part.records
@@ -88,24 +91,25 @@ def of_records(
     if (bad := next((i for i, record in enumerate(records) if ("y" in record) != reader.has_target), None)) is not None:
         said = "Field required" if reader.has_target else "this job has statistics, which have no target"
         raise ProblemError(422, "bad-record", f"y: {said}; expected {LearnCall.FORM}", index=bad)
-    features = [record.get("x") for record in records]
-    whole = [i for i, x in enumerate(features) if x is not None]
+    fields = ("x", "id", "y", "subject", "budget")
+    columns: list[list[Any]] = [[record.get(field) for record in records] for field in fields]
+    features, names, targets, subjects, budgets = columns
+    labels = {i: names[i] for i, x in enumerate(features) if x is None}
     X, flaws = reader.read([x for x in features if x is not None])
-    if len(whole) < len(records):
+    if labels:
+        whole = [i for i in range(len(records)) if i not in labels]
         every = np.zeros((len(records), X.shape[1]))
         every[whole] = X
         X, flaws = every, {whole[i]: flaw for i, flaw in flaws.items()}
-    subjects, budgets = ([record.get(field) for record in records] for field in ("subject", "budget"))
-    rows = CallRecords(X, [record.get("y") for record in records], subjects, budgets)
+    rows = CallRecords(X, targets, subjects, budgets)
     ids = {
         i: (
             answers.digest(b"id", _owned(caller, name)),
-            answers.digest(b"body", json.dumps(record, sort_keys=True).encode()),
+            answers.digest(b"body", json.dumps(records[i], sort_keys=True).encode()),
         )
-        for i, record in enumerate(records)
-        if (name := record.get("id")) is not None
+        for i, name in enumerate(names)
+        if name is not None
     }
-    labels = {i: records[i].get("id") for i, x in enumerate(features) if x is None}
     return Call(len(records), rows, *_key(answers, b"learn", caller, key, body), ids, None, flaws), labels
 
 

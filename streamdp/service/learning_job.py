@@ -205,7 +205,7 @@ class LearningJob(Job):
             if not waiting.done():
                 waiting.set_result(answered)
 
-        call.tell.append(lambda answered: self._in_loop(lambda: tell(answered)))
+        call.tell.append(tell)
         try:
             self._source.submit(call)
             answered = await waiting
@@ -252,7 +252,9 @@ class LearningJob(Job):
                         break
                     self._answers = answers = store.answers(self._settings.remember_hours)
                     self._show_first(shard)
-                    self._source = HTTPSource(self.features.complete, answers.recall, self._settings.queue_records)
+                    self._source = HTTPSource(
+                        self.features.complete, answers.recall, self._settings.queue_records, self._in_loop
+                    )
                     if self._stopping.is_set():
                         self._source.close()
                     self._tell(None)
@@ -306,8 +308,7 @@ class LearningJob(Job):
 
         def note(answered: Answered | Exception) -> None:
             if isinstance(answered, Answered):
-                reasons = [dead["reason"] for dead in answered.answer["dead"]]
-                self._in_loop(lambda: self.note_reasons(reasons))
+                self.note_reasons(dead["reason"] for dead in answered.answer["dead"])
 
         def tell(trouble: str | None) -> None:
             self.trouble = trouble

@@ -55,7 +55,7 @@ def test_a_source_refuses_the_position_of_another(position: Any, tmp_path: Path)
         CSVSource(tmp_path / "f.csv", schema()),
         JSONLSource(tmp_path / "f.jsonl", schema()),
         MemorySource([({"a": 1.0}, 1.0, None, None)], ["a"]),
-        HTTPSource(schema(), None, 10),
+        HTTPSource(schema(), None, 10, None),
     ]
     for source in sources:
         before = source.position
@@ -89,7 +89,7 @@ def test_a_poll_takes_a_number_of_records_and_of_seconds(most: Any, timeout: Any
         FileList([str(tmp_path / "f.csv")], lambda path: CSVSource(path, schema())),
         MemorySource(records, ["a"]),
         MemoryShards({Shard("t", 0): records}, ["a"]),
-        HTTPSource(schema(), None, 10),
+        HTTPSource(schema(), None, 10, None),
     ]
     for source in sources:
         with pytest.raises(ConfigError, match=r"(max_records|timeout_s): expected a .*number"):
