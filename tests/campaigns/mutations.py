@@ -450,8 +450,8 @@ MUTATIONS = [
     Mutation(
         "a call that was answered is learned again",
         CALLS,
-        "        remembered = self._recall(keys)\n        new = []",
-        "        remembered: dict[bytes, Answered] = {}\n        new = []",
+        "        remembered = self._recall(keys)\n        new: list[Call] = []",
+        "        remembered: dict[bytes, Answered] = {}\n        new: list[Call] = []",
         CALLS_TESTS,
     ),
     Mutation(
