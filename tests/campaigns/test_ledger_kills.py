@@ -110,12 +110,6 @@ def kill_many(path: Path, kills: int, seed: int) -> None:
 
 
 @pytest.mark.campaign
-def test_five_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(monkeypatch)
-    kill_many(tmp_path / "kills.db", 5, seed=1)
-
-
-@pytest.mark.campaign
 def test_fifty_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(monkeypatch)
     kill_many(tmp_path / "kills.db", 50, seed=2)

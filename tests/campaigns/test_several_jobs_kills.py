@@ -13,7 +13,6 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,6 @@ from streamdp.privacy.guarantees import PureDP
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.kills import Fork, repeat
-from tests.support.sizes import some
 
 LENGTH, START = 3600, 1_760_000_400
 MOST, TOTAL, SUBJECTS, PERIODS = 3, 12, 60, 8
@@ -155,12 +153,6 @@ class Jobs:
 
 def small() -> None:
     paging.LOGGED_ROWS, sqlite_pages.PAGE_ROWS = 500, 12
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("cap", some([ALONE, FOR_ALL_TIME, RENEWING], 2), ids=str)
-def test_four_kills_in_a_file(tmp_path: Path, cap: Cap, monkeypatch: pytest.MonkeyPatch) -> None:
-    Jobs(cap, f"{tmp_path}/people.db").kill_many(4, 1, monkeypatch)
 
 
 @pytest.mark.campaign
