@@ -12,13 +12,13 @@ from hashlib import blake2b
 from typing import Any
 
 from connectors.textform import Converter, TextForm
-from connectors.unpacking import DamagedError, Gzip, Unpacker, Zstandard
+from connectors.unpacking import DamagedError, Unpacker, gzip, zstandard
 from streamdp.errors import SourceError
 
 STANDARD_INPUT = "standard input"
 """What messages call it."""
 _MAGIC = {"gzip": b"\x1f\x8b", "Zstandard": b"\x28\xb5\x2f\xfd"}
-_UNPACKERS: dict[str, type[Unpacker]] = {"gzip": Gzip, "Zstandard": Zstandard}
+_UNPACKERS = {"gzip": gzip, "Zstandard": zstandard}
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """The first bytes of a frame of Zstandard that holds no data (RFC 8878, 3.1.2)."""
 _ZIP = b"PK\x03\x04"

@@ -144,7 +144,7 @@ def _column(graph: _Graph, value: str, column: Document) -> str:
         if kind == "cos":  # onnxruntime has no cosine of doubles
             turned = graph.add("Add", turned, math.pi / 2)
         return graph.add("Sin", turned)
-    x = _clip(graph, value, *constants[:2])
+    x = graph.add("Clip", value, *constants[:2])
     if kind == "log":
         x = graph.add("Log", x)
     elif kind == "asinh":
@@ -153,7 +153,7 @@ def _column(graph: _Graph, value: str, column: Document) -> str:
         x = graph.add("Pow", x, constants[2])
     low, high = column["ends"]
     share = graph.add("Div", graph.add("Sub", x, low), high - low)
-    return _clip(graph, graph.add("Sub", graph.add("Mul", share, 2.0), 1.0), -1.0, 1.0)
+    return graph.add("Clip", graph.add("Sub", graph.add("Mul", share, 2.0), 1.0), -1.0, 1.0)
 
 
 def _asinh(graph: _Graph, x: str) -> str:
@@ -161,10 +161,6 @@ def _asinh(graph: _Graph, x: str) -> str:
     size = graph.add("Abs", x)
     root = graph.add("Sqrt", graph.add("Add", graph.add("Mul", size, size), 1.0))
     return graph.add("Mul", graph.add("Sign", x), graph.add("Log", graph.add("Add", size, root)))
-
-
-def _clip(graph: _Graph, x: str, low: float, high: float) -> str:
-    return graph.add("Clip", x, low, high)
 
 
 def _outputs(

@@ -163,15 +163,7 @@ def _check_names(added: list[str], names: list[str]) -> None:
 
 
 def _columns(predictor: Predictor, batch: Batch, count: int, found: Predicted) -> list[list[object]]:
-    """The predictions of the records, and the probabilities of each class; None where the schema cannot encode one."""
+    """What `Predictor.every` returns; the records are counted."""
     found.rows += count
     found.unfit.update((letter.reason, letter.column) for letter in batch.dead)
-    places, predicted, shares = predictor.of(batch)
-    columns = [predicted, *([] if shares is None else shares.T.tolist())]
-    if len(places) == count:
-        return columns
-    out: list[list[object]] = [[None] * count for _ in columns]
-    for filled, column in zip(out, columns, strict=True):
-        for place, value in zip(places.tolist(), column, strict=True):
-            filled[place] = value
-    return out
+    return predictor.every(batch, count)

@@ -31,19 +31,27 @@ class Predictor:
         # the classes that it has probabilities for; empty if it has none
         self.labels = self.classes if self.classes is not None and estimator.probabilistic else []
 
-    def __call__(self, frame: pl.DataFrame) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
-        """From a `frame` of `columns`: rows (m,) that fit the schema, predictions, and probabilities (m, K) or None."""
-        return self.of(self.encode(frame))
-
     def encode(self, frame: pl.DataFrame) -> Batch:
         """Encode a `frame` of `columns`, by rows from 0."""
         return self.encoder.encode(frame, np.arange(frame.height), {})
 
     def of(self, batch: Batch) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
-        """Predict for a batch of the `encoder`, with the results of a call."""
+        """For a batch: rows (m,) that fit the schema, predictions, and probabilities (m, K) or None."""
         if not len(batch):
             return batch.positions, [], np.empty((0, len(self.labels))) if self.labels else None
         return batch.positions, *predictions(self._model, batch.X)
+
+    def every(self, batch: Batch, count: int) -> list[list[object]]:
+        """For a batch of `count` records: predictions, and probabilities by class; None where one does not fit."""
+        places, predicted, shares = self.of(batch)
+        columns = [predicted, *([] if shares is None else shares.T.tolist())]
+        if len(places) == count:
+            return columns
+        out: list[list[object]] = [[None] * count for _ in columns]
+        for filled, column in zip(out, columns, strict=True):
+            for place, value in zip(places.tolist(), column, strict=True):
+                filled[place] = value
+        return out
 
 
 def predictions(model: Model, X: np.ndarray) -> tuple[list[object], np.ndarray | None]:

@@ -6,7 +6,6 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 from pyspark.sql import functions as sf
@@ -67,21 +66,9 @@ def _predictor(text: str) -> Predictor:
 
 def _predicted(text: str, records: pa.Array) -> pa.Array:
     predictor = _predictor(text)
-    names = predictor.columns
-    frame = pl.DataFrame(
-        [
-            pl.Series(name, pl.from_arrow(values), dtype=pl.String)
-            for name, values in zip(names, records.flatten(), strict=True)
-        ]
-    )
-    places, predicted, shares = predictor(frame)
-    answers: list[object] = [None] * frame.height
-    for place, value in zip(places.tolist(), predicted, strict=True):
-        answers[place] = value
-    columns = [pa.array(answers, pa.float64() if predictor.classes is None else pa.string())]
-    for j in range(len(predictor.labels)):
-        share, known = np.zeros(frame.height), np.ones(frame.height, dtype=np.bool_)
-        if shares is not None:
-            share[places], known[places] = shares[:, j], False
-        columns.append(pa.array(share, mask=known))
+    named = zip(predictor.columns, records.flatten(), strict=True)
+    frame = pl.DataFrame([pl.Series(name, pl.from_arrow(values), dtype=pl.String) for name, values in named])
+    found = predictor.every(predictor.encode(frame), frame.height)
+    kinds = [pa.float64() if predictor.classes is None else pa.string(), *[pa.float64()] * len(predictor.labels)]
+    columns = [pa.array(column, kind) for column, kind in zip(found, kinds, strict=True)]
     return pa.StructArray.from_arrays(columns, [f"p{i}" for i in range(len(columns))])

@@ -61,7 +61,7 @@ def of_one_record(model: Any) -> Any:
 def expected(model: Model, rows: pl.DataFrame) -> Answers:
     """What the library predicts for rows: a prediction and the probabilities; None for a row that does not fit."""
     predictor = Predictor(model)
-    fit, found, shares = predictor(rows.select(predictor.columns))
+    fit, found, shares = predictor.of(predictor.encode(rows.select(predictor.columns)))
     out: Answers = [None] * len(rows)
     for place, i in enumerate(fit.tolist()):
         more = None if shares is None else dict(zip(predictor.labels, shares[place].tolist(), strict=True))
