@@ -197,22 +197,19 @@ class RecordFile(Source):
             return
         if self._blocks.has_header:
             if position.get("head") != self._blocks.head:
-                raise SourceError(
-                    f"{self.path} has another header than the file this job has read so far: it was replaced. Give "
-                    "the original file, or start a new job."
-                )
+                raise self._another("has another header than the file this job has read so far: it was replaced")
             self._polled, self._bad = row, Counter(bad)
             if self._pass_over():
                 if self._key is not None and position.get("first", now := self.position["first"]) != now:
-                    raise SourceError(
-                        f"{self.path} begins with other records than the file this job has read so far: it was"
-                        " replaced. Give the original file, or start a new job."
-                    )
+                    what = "begins with other records than the file this job has read so far: it was replaced"
+                    raise self._another(what)
                 return
-        raise SourceError(
-            f"{self.path} does not hold the {row - self._blocks.header_rows} records this job has read so far: it was "
-            "cut short or replaced. Give the original file, or start a new job."
-        )
+        records = row - self._blocks.header_rows
+        what = f"does not hold the {records} records this job has read so far: it was cut short or replaced"
+        raise self._another(what)
+
+    def _another(self, what: str) -> SourceError:
+        return SourceError(f"{self.path} {what}. Give the original file, or start a new job.")
 
     def _pass_over(self) -> bool:
         """Read on to the row without decoding; False if there are not the records that were polled before."""

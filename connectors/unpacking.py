@@ -23,8 +23,8 @@ class DamagedError(Exception):
 class Unpacker:
     """The unpacked bytes of one or more packed streams, which follow each other.
 
-    `new` makes what unpacks one stream, which raises `errors`; of so many bytes, a `piece`, it makes 16 MiB at most.
-    `padding` may be between two streams.
+    `new` makes what unpacks one stream, which raises `errors`. A `piece`, so many packed bytes, is unpacked at once: what
+    it becomes must fit into little memory. `padding` may be between two streams.
     """
 
     def __init__(self, new: Callable[[], Any], errors: type[Exception], piece: int, padding: bytes = b"") -> None:
@@ -61,7 +61,7 @@ class Unpacker:
 
 def gzip() -> Unpacker:
     """For the members of a gzip file. Zeros between members are padding (RFC 1952, gzip)."""
-    return Unpacker(lambda: zlib.decompressobj(_GZIP), zlib.error, 1 << 14, b"\0")
+    return Unpacker(lambda: zlib.decompressobj(_GZIP), zlib.error, 1 << 10, b"\0")  # 1 MiB at most
 
 
 def zstandard() -> Unpacker:
@@ -70,4 +70,4 @@ def zstandard() -> Unpacker:
         from zstandard import ZstdDecompressor, ZstdError
     except ImportError:
         raise SourceError(needs("a Zstandard file", "zstd")) from None
-    return Unpacker(ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj, ZstdError, 512)
+    return Unpacker(ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj, ZstdError, 512)  # 16 MiB at most

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any
@@ -56,16 +57,12 @@ def read_snapshot(row: ShardRow, job: JobRow, name: str) -> Snapshot | None:
     """
     if row.seq == 0:
         return None
-    columns = {column: getattr(row, column) for column in NAMES}
-    try:
-        intact = _checksum(job.job, job.fingerprint, columns, row.state) == row.checksum
-        waiting = int(row.waiting)
-    except (TypeError, ValueError):  # a damaged column may be read as bytes, or as invalid text
-        intact = False
-    if not intact:
-        raise StoreDamagedError(f"a snapshot in {name} fails its checksum; restore a copy of the database")
-    more = {"state": row.state, "epoch": row.epoch, "waiting": waiting}
-    return snapshot_of(job.job, job.fingerprint, job.config, Shard(row.topic, row.partition), columns | more)
+    columns = row._asdict()
+    with _intact(f"a snapshot in {name}"):
+        columns["waiting"] = int(row.waiting)
+        if _checksum(job.job, job.fingerprint, columns, row.state) != row.checksum:
+            raise ValueError
+    return snapshot_of(job.job, job.fingerprint, job.config, Shard(row.topic, row.partition), columns)
 
 
 def snapshot_of(job: str, fingerprint: str, config: str, shard: Shard, columns: Mapping[str, Any]) -> Snapshot:
@@ -96,19 +93,19 @@ def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:
     Raises `StoreDamagedError`, with the name of the database, if the checksum fails.
     """
     shard = Shard(row["topic"], row["partition"])
+    with _intact(f"a row of the history in {name}"):
+        if history_checksum(job, shard, row) != row["checksum"]:
+            raise ValueError
+    return Commit(row["seq"], row["committed_at"], _counts(row), _position(row["position"])[0], shard)
+
+
+@contextmanager
+def _intact(what: str) -> Iterator[None]:
+    """Raise `StoreDamagedError` for a `ValueError`; a damaged column may also be read as bytes, or as invalid text."""
     try:
-        intact = history_checksum(job, shard, row) == row["checksum"]
-    except (TypeError, ValueError):  # a damaged column may be read as bytes, or as invalid text
-        intact = False
-    if not intact:
-        raise StoreDamagedError(f"a row of the history in {name} fails its checksum; restore a copy of the database")
-    return Commit(
-        seq=row["seq"],
-        committed_at=row["committed_at"],
-        counts=_counts(row),
-        position=_position(row["position"])[0],
-        shard=shard,
-    )
+        yield
+    except (TypeError, ValueError):
+        raise StoreDamagedError(f"{what} fails its checksum; restore a copy of the database") from None
 
 
 def _counts(columns: Mapping[str, Any]) -> Counts:
