@@ -23,8 +23,8 @@ class DamagedError(Exception):
 class Unpacker:
     """The unpacked bytes of one or more packed streams, which follow each other.
 
-    `new` makes what unpacks one stream, which raises `errors`. A `piece`, so many packed bytes, is unpacked at once: what
-    it becomes must fit into little memory. `padding` may be between two streams.
+    `new` makes what unpacks one stream, which raises `errors`. A `piece`, so many packed bytes, is unpacked at once:
+    what it becomes must fit into little memory. `padding` may be between two streams.
     """
 
     def __init__(self, new: Callable[[], Any], errors: type[Exception], piece: int, padding: bytes = b"") -> None:
