@@ -11,11 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamdp.aggregation.block_loops import BlockSums, Places
+from streamdp.privacy.entropy import FreshRng
+from streamdp.reading.estimates import Ordered
 
 SQUARES = 0.5
 """The weight of the square of a value beside the value: its noise may be larger, for it serves the interval only."""
@@ -24,6 +26,9 @@ SQUARES = 0.5
 Sorter = tuple[int, int, np.ndarray | None]
 """A column, the number of its kinds, and the inner edges of bins; None: see `block_loops.Places`."""
 
+
+Texts = tuple[np.ndarray, np.ndarray]
+"""The bytes (k, length) of texts, in order, and of each its sums and in how many windows it was released (k, m + 1)."""
 
 _NEAR = 1e-8
 """A part of the larger bound, which counts as 0 where numbers are told apart by their ratios."""
@@ -115,37 +120,129 @@ class Crossed(Index):
         return tuple(sorter for part in self.parts for sorter in part.sorters)
 
 
-class Block(Protocol):
-    """The numbers that a row adds."""
+class Block:
+    """The numbers that a batch or a window releases. Rows add vectors to them, or parts of rows are kept until then."""
 
-    @property
-    def norm(self) -> float:
-        """The largest norm of a row's vector."""
-
-    @property
-    def distance(self) -> float:
-        """The largest distance of two rows' vectors."""
-
-    @property
-    def distance_l1(self) -> float:
-        """The largest l1 distance of two rows' vectors; not of ordered `Cells`."""
+    choice: ClassVar[float] = 0.0
+    """The share of its mu^2 that is spent on which of its numbers are released."""
 
     @property
     def size(self) -> int:
-        """How many numbers."""
+        """How many numbers, without those of texts."""
+        raise NotImplementedError
 
     @property
     def pieces(self) -> Sequence[Block]:
         """The blocks that it consists of."""
         return (self,)
 
+    # -- blocks of vectors -------------------------------------------------------------------------------------------
+
+    @property
+    def norm(self) -> float:
+        """The largest norm of a row's vector."""
+        raise NotImplementedError
+
+    @property
+    def distance(self) -> float:
+        """The largest distance of two rows' vectors."""
+        raise NotImplementedError
+
+    @property
+    def distance_l1(self) -> float:
+        """The largest l1 distance of two rows' vectors; not of ordered `Cells`."""
+        raise NotImplementedError
+
     def summed(self, scale: float) -> tuple[object, ...]:
         """How `BlockSums` sums the vectors of rows times a scale, which it may round to whole numbers."""
+        raise NotImplementedError
+
+    def chosen(self, sums: np.ndarray, rows: int, mu: float, rng: FreshRng) -> np.ndarray:
+        """Which of its exact sums (size,) of so many `rows` are released, as 1 and 0, by words of `rng`.
+
+        `mu` is that of `choice`.
+        """
+        return np.ones(self.size)
+
+    # -- blocks of kept rows -----------------------------------------------------------------------------------------
+
+    @property
+    def row(self) -> np.dtype[Any] | None:
+        """What is kept of each row until the release, for a pure epsilon; None: nothing, its vector is added."""
+        return None
+
+    @property
+    def no_texts(self) -> Texts | None:
+        """The sums of no texts that nobody declared, which need a delta; None: it has numbers only."""
+        return None
+
+    def kept(self, X: np.ndarray, epsilon: float) -> np.ndarray:
+        """What is kept of rows X (n, p), as `row` (n,)."""
+        raise NotImplementedError
+
+    def released(
+        self, rows: np.ndarray, epsilon: float, delta: float, rng: FreshRng
+    ) -> tuple[np.ndarray, Texts | None]:
+        """What is released of the rows that are `kept`, by words of `rng`: numbers (size,), and sums by text.
+
+        The rows may change.
+        """
+        raise NotImplementedError
+
+    def variance(self, epsilon: float) -> float:
+        """The variance by noise of what is released of one text."""
+        return 0.0
 
 
 def sums_of(parts: Sequence[tuple[Block, float]], cells: float) -> BlockSums:
     """What sums the vectors of blocks times their factors, in whole numbers of 1/cells."""
-    return BlockSums([piece.summed(factor * cells) for block, factor in parts for piece in block.pieces])
+    pieces = [(piece, factor) for block, factor in parts for piece in block.pieces if piece.row is None]
+    return BlockSums([piece.summed(factor * cells) for piece, factor in pieces])
+
+
+def added(parts: Sequence[Texts]) -> Texts:
+    """The sums of several windows by text."""
+    texts, sums = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    known, which = np.unique(texts, axis=0, return_inverse=True)
+    total = np.zeros((len(known), sums.shape[1]))
+    np.add.at(total, which.ravel(), sums)
+    return known, total
+
+
+class Kept:
+    """What is kept of each row for a `block`, in an array that is longer than there are rows. A copy has none of it."""
+
+    def __init__(self, block: Block, epsilon: float, delta: float) -> None:
+        self._block, self.epsilon, self._delta = block, epsilon, delta
+        self.variance = block.variance(epsilon)
+        self._rows, self._n = np.zeros(0, block.row), 0
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_rows": np.zeros(0, self._block.row), "_n": 0}
+
+    @property
+    def rows(self) -> np.ndarray:
+        """What is kept, as `Block.row` (n,)."""
+        return self._rows[: self._n]
+
+    def add(self, X: np.ndarray) -> None:
+        """Take rows X (n, p)."""
+        before, n = self.rows, self._n + len(X)
+        if n > len(self._rows):
+            self._rows = np.zeros(2 * n, self._block.row)
+            self._rows[: self._n] = before
+            before[:] = 0
+        rows = self._block.kept(X, self.epsilon)
+        self._rows[self._n : n], self._n = rows, n
+        rows[:] = 0
+
+    def close(self, rng: FreshRng) -> tuple[np.ndarray, Texts | None]:
+        """See `Block.released`."""
+        return self._block.released(self.rows, self.epsilon, self._delta, rng)
+
+    def wipe(self) -> None:
+        """Forget the rows."""
+        self._rows[:], self._n = 0, 0
 
 
 def _lags(k: int) -> np.ndarray:
@@ -174,6 +271,8 @@ class Cells(Block):
     groups: Index
     bins: Index
     ordered: bool = False
+    column = -1
+    """That of a number whose sums are wanted: there is none."""
 
     @property
     def size(self) -> int:
@@ -197,13 +296,38 @@ class Cells(Block):
     distance_l1 = 2.0
 
     @cached_property
-    def cells(self) -> Index:
-        """Group by group."""
+    def index(self) -> Index:
+        """The cells, group by group."""
         return Crossed((self.groups, self.bins))
 
     def summed(self, scale: float) -> tuple[object, ...]:
         bins = self.bins.count
-        return int(self.ordered), self.cells.places, -1, bins, scale, 0.0, _lags(bins) * scale if self.ordered else ()
+        return (
+            int(self.ordered),
+            self.index.places,
+            self.column,
+            bins,
+            scale,
+            0.0,
+            _lags(bins) * scale if self.ordered else (),
+        )
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Those of bins of a number."""
+        assert isinstance(self.bins, Bins), "cells of a number"
+        return np.array(self.bins.edges)
+
+    def quantiles(
+        self, sums: np.ndarray, noise: float, levels: Sequence[float], place: tuple[float, float], z: float
+    ) -> np.ndarray:
+        """Quantiles and limits (groups * levels, 3) at z deviations, by the sums (size,) of ordered cells.
+
+        `noise`: the variance of each. A number is middle + half * its column, with (middle, half) as `place`.
+        """
+        edges = place[0] + place[1] * self.edges
+        rows = [Ordered(row, self.root, noise, edges) for row in sums.reshape(self.groups.count, -1)]
+        return np.array([row.quantile(q, z) for row in rows for q in levels])
 
 
 @dataclass(frozen=True)
@@ -218,6 +342,11 @@ class Values(Block):
     squares: float = SQUARES
     kind: ClassVar[int] = 2
     """The number of this kind of sum in `block_loops`, where 0 and 1 are those of `Cells`."""
+
+    @property
+    def index(self) -> Index:
+        """The groups."""
+        return self.groups
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from streamdp.learners.cells import Block, Cells, Index
 from streamdp.learners.local_counts import epsilon_of
 from streamdp.privacy.entropy import FreshRng
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
+from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
 
@@ -39,6 +39,7 @@ class Chosen(Block):
     """The tables of two of several columns, sorted by `indices`. A row's vectors are those of chosen tables."""
 
     indices: tuple[Index, ...]
+    choice = CHOICE
 
     @cached_property
     def pieces(self) -> Sequence[Pair]:
@@ -65,10 +66,6 @@ class Chosen(Block):
     def distance_l1(self) -> float:
         return 2.0 * self.tables
 
-    def summed(self, scale: float) -> tuple[object, ...]:
-        """Not used: its pieces are summed."""
-        raise NotImplementedError
-
     def distances(self, sums: np.ndarray, rows: int) -> np.ndarray:
         """By table, its l1 distance from that of independent columns; one row moves it by at most 6 + 4 / `rows`.
 
@@ -81,11 +78,7 @@ class Chosen(Block):
             found.append(float(np.abs(table - np.outer(table.sum(axis=1), table.sum(axis=0)) / rows).sum()))
         return np.array(found)
 
-    def choose(self, sums: np.ndarray, rows: int, mu: float, rng: FreshRng) -> np.ndarray:
-        """Return which of the numbers (size,) are of chosen tables, as 1 and 0, for mu, by words of `rng`.
-
-        `sums`, `rows`: see `distances`.
-        """
+    def chosen(self, sums: np.ndarray, rows: int, mu: float, rng: FreshRng) -> np.ndarray:
         epsilon, pairs = epsilon_of(GaussianDP(mu / math.sqrt(self.tables))), combinations(range(len(self.indices)), 2)
         free = dict(enumerate(pairs))
         group, chosen = [*range(len(self.indices))], np.zeros(len(free))
@@ -100,20 +93,3 @@ class Chosen(Block):
             group = [group[a] if one == group[b] else one for one in group]
         distances[:] = 0
         return np.repeat(chosen, [piece.size for piece in self.pieces])
-
-
-def divided(
-    budget: Budget, blocks: Sequence[tuple[Block, float]]
-) -> tuple[Budget, Sequence[tuple[Block, float]], dict[Chosen, float]]:
-    """Return the budget and the shares of sums of blocks, and the mu of the choice of each that chooses tables."""
-    shares = {block: share for block, share in blocks if isinstance(block, Chosen)}
-    if not shares:
-        return budget, blocks, {}
-    mu = GaussianDP.from_approx(budget).mu if isinstance(budget, ApproxDP) else budget.mu  # type: ignore[union-attr]
-    left = 1 - CHOICE * math.fsum(shares.values())
-    rest = [(block, share * (1 - CHOICE * (block in shares)) / left) for block, share in blocks]
-    return (
-        GaussianDP(mu * math.sqrt(left)),
-        rest,
-        {block: mu * math.sqrt(CHOICE * share) for block, share in shares.items()},
-    )

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from streamdp.aggregation.block_loops import DrawnReport
 from streamdp.errors import SchemaError
-from streamdp.learners.hitters import Hitters
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.local_counts import CellReports, epsilon_of
-from streamdp.learners.local_roots import Roots
+from streamdp.learners.local_counts import Part, epsilon_of
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng, FreshRng, FreshWords, uniform
 from streamdp.privacy.guarantees import Budget
 
-Part = CellReports | Roots | Hitters
 _WORDS = 1 << 20
 
 
@@ -34,7 +31,7 @@ _WORDS = 1 << 20
 class DrawnAnswer:
     """What leaves a person's side: a noisy answer about one of the statistics, and the budget that it spends.
 
-    `part`: which one. `answer`: see `answer` of the parts. `block`: that of a quantile whose thresholds were answered.
+    `part`: which one. `answer`: see `Part.answer`. `block`: that of a quantile whose thresholds were answered.
     `private`: False if it was made with a seed.
     """
 
@@ -117,7 +114,7 @@ class Drawn(Learner):
                 self.fast = None  # a block of reports may have ended
 
     def record_kernel(self) -> RecordKernel | None:
-        parts = [part.reporter() for part in self.parts if not isinstance(part, Hitters)]
+        parts = [reporter for part in self.parts if (reporter := part.reporter()) is not None]
         if len(parts) < len(self.parts):
             return None
         return DrawnReport(parts, self._until, self.seen, self.p, self.rng, isinstance(self.rng, FreshWords))
@@ -138,10 +135,9 @@ class Drawn(Learner):
         return take
 
     def close(self) -> None:
-        """Ask what comes next, if devices have sent enough reports about what was asked."""
+        """See `Part.close`."""
         for part in self.parts:
-            if isinstance(part, Roots):
-                part.close()
+            part.close()
         self.fast = None
 
     @property
@@ -160,5 +156,4 @@ class Drawn(Learner):
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         for i, part in enumerate(self.parts):
-            several: Any = [other.parts[i] for other in parts]
-            part.merge(several)
+            part.merge([other.parts[i] for other in parts])

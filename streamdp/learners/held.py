@@ -12,12 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamdp.errors import BudgetError
-from streamdp.learners.cells import Block, sums_of
-from streamdp.learners.keyed import Keyed, KeyedSum
+from streamdp.learners.cells import Block, Kept, sums_of
 from streamdp.learners.learner import WITH_DELTA
-from streamdp.learners.linear_problem import LinearProblem
-from streamdp.learners.ranks import Ranks
-from streamdp.learners.sums import HELD, HELD_CAVEATS, BatchSum, Held, Pan, Sums, laplace_deviations
+from streamdp.learners.sums import HELD, HELD_CAVEATS, Pan, Sums, laplace_deviations
+from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng, FreshRng
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
@@ -27,91 +25,6 @@ from streamdp.privacy.mechanisms.base import ARITHMETIC
 WHOLE = 2**20
 """A window has this many records, if nothing ends it before."""
 _CAREFUL = 1 - 1e-12  # more than the error of a sum of shares
-
-
-class HeldPure(BatchSum):
-    """A window's exact sums of blocks, and the bins of its numbers for quantiles, with a pure epsilon."""
-
-    pure = True
-    trust = HELD
-    caveats: Sequence[str] = HELD_CAVEATS
-    _sum: np.ndarray
-    _places: np.ndarray
-    """The bins of the rows, for each of `_ranks`, in an array that is longer than there are rows."""
-    _rows: int
-
-    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block | Ranks | Keyed, float]]) -> None:
-        keyed = {block: share for block, share in blocks if isinstance(block, Keyed)}
-        if keyed and not isinstance(budget, ApproxDP):
-            raise BudgetError(f"texts that nobody declared need a delta, such as eps=1,delta=1e-6, got {budget}")
-        delta = budget.delta / sum(keyed.values()) if isinstance(budget, ApproxDP) and keyed else 0.0
-        epsilon = _epsilon_of(PureDP(budget.epsilon) if isinstance(budget, ApproxDP) and keyed else budget)
-        self.parts: Any = [
-            (block, 1.0 if isinstance(block, Ranks | Keyed) else share / block.distance_l1) for block, share in blocks
-        ]
-        self._epsilons = {block: epsilon * share for block, share in blocks}
-        self.keyed = {block: KeyedSum(block, epsilon * share, delta * share) for block, share in keyed.items()}
-        """The sums by texts. They alone spend delta."""
-        summed = [pair for pair in blocks if not isinstance(pair[0], Ranks | Keyed)]
-        self._cells, self._scale = _laplace(epsilon, summed)
-        self.variance = 2 * (self._scale / self._cells) ** 2
-        self._ranks = [block for block, _ in blocks if isinstance(block, Ranks)]
-        self._summed = sums_of([pair for pair in self.parts if not isinstance(pair[0], Ranks | Keyed)], self._cells)
-        self.sums = None if keyed or self._ranks else self._summed
-        vars(self).update(self._nothing())
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | self._nothing()
-
-    def _nothing(self) -> dict[str, object]:
-        places = np.zeros((len(self._ranks), 0), dtype=np.int64)
-        return {"_sum": np.zeros(self._summed.size, dtype=np.int64), "_places": places, "_rows": 0}
-
-    @property
-    def total(self) -> np.ndarray:
-        return self._sum
-
-    def open(self, rng: AnyRng, batch: int) -> None:
-        """See `BatchSum.open`."""
-
-    def add(self, X: np.ndarray, rng: AnyRng) -> None:
-        rows = self._rows + len(X)
-        if rows > self._places.shape[1]:
-            longer = np.zeros((len(self._ranks), 2 * rows), dtype=np.int64)
-            longer[:, : self._rows] = self._places[:, : self._rows]
-            shorter, self._places = self._places, longer
-            shorter[:] = 0
-        for block, _ in self.parts:
-            if isinstance(block, Keyed):
-                self.keyed[block].add(X)
-            elif isinstance(block, Ranks):
-                bins = block.of(X)
-                self._places[self._ranks.index(block), self._rows : rows] = bins
-                bins[:] = 0
-        self._summed.add(X, self._sum)
-        self._rows = rows
-
-    def close(self, rng: Any, rows: int) -> np.ndarray:
-        found, at = [np.zeros(0)], 0
-        self.texts = {block: one.close(rng) for block, one in self.keyed.items()}
-        for block, _ in self.parts:
-            if isinstance(block, Keyed):
-                continue
-            if isinstance(block, Ranks):
-                places = self._places[self._ranks.index(block), : self._rows]
-                found.append(block.released(places, self._epsilons[block], rng))
-            else:
-                noise = grid_laplace(rng, self._scale, block.size)
-                found.append((self._sum[at : at + block.size] + noise) / self._cells)
-                noise[:], at = 0, at + block.size
-        return np.concatenate(found)
-
-    def wipe(self) -> None:
-        for array in (self._sum, self._places):
-            array[:] = 0
-        for one in self.keyed.values():
-            one.wipe()
-        self._rows = 0
 
 
 class LaplaceSum(GridSum):
@@ -141,6 +54,54 @@ class PanPure(Pan):
         self.sums = sums_of(self.parts, self.sum.cells)
 
 
+class HeldPure(PanPure):
+    """The exact sum of blocks in a window, which gets its only noise at the end, and what is kept of rows until it."""
+
+    trust = HELD
+    caveats = HELD_CAVEATS
+
+    def __init__(self, budget: Budget, blocks: Sequence[tuple[Block, float]]) -> None:
+        delta = 0.0
+        if of_texts := sum(share for block, share in blocks if block.no_texts):  # they alone spend delta
+            if not isinstance(budget, ApproxDP):
+                raise BudgetError(f"texts that nobody declared need a delta, such as eps=1,delta=1e-6, got {budget}")
+            delta, budget = budget.delta / of_texts, PureDP(budget.epsilon)
+        epsilon, rows = _epsilon_of(budget), [pair for pair in blocks if pair[0].row is not None]
+        self.kept = {block: Kept(block, epsilon * share, delta * share) for block, share in rows}
+        super().__init__(budget, [pair for pair in blocks if pair not in rows])
+        factors = dict(self.parts)
+        self.parts = [(block, factors.get(block, 1.0)) for block, _ in blocks]
+        self.variance = self.sum.variance
+
+    def open(self, rng: AnyRng, batch: int) -> None:
+        """See `BatchSum.open`."""
+
+    def add(self, X: np.ndarray, rng: AnyRng) -> None:
+        for one in self.kept.values():
+            one.add(X)
+        super().add(X, rng)
+
+    def kernel(self, p: int) -> RecordKernel | None:
+        return None if self.kept else super().kernel(p)
+
+    def close(self, rng: Any, rows: int) -> np.ndarray:
+        released = {block: one.close(rng) for block, one in self.kept.items()}
+        self.texts = {block: texts for block, (_, texts) in released.items() if texts is not None}
+        total, found = super().close(rng, rows), []
+        for block, _ in self.parts:
+            if block in released:
+                found.append(released[block][0])
+            else:
+                numbers, total = np.split(total, [block.size])
+                found.append(numbers)
+        return np.concatenate(found)
+
+    def wipe(self) -> None:
+        super().wipe()
+        for one in self.kept.values():
+            one.wipe()
+
+
 def _epsilon_of(budget: Budget) -> float:
     """The epsilon of the noise for a budget. Raises `BudgetError` for another kind than `PureDP`."""
     if not isinstance(budget, PureDP):
@@ -157,20 +118,13 @@ def _laplace(epsilon: float, blocks: Sequence[tuple[Any, float]]) -> tuple[float
 
 
 class HeldSums(Sums):
-    """Sums of blocks in windows, by words of an `rng`, with a pure epsilon by default; `size`: their records."""
+    """Sums of blocks in windows, with a pure epsilon by default."""
 
     default_budget: ClassVar[Budget] = PureDP(1.0)
 
-    def __init__(
-        self, problem: LinearProblem, budget: Budget, rng: AnyRng, blocks: Sequence[tuple[Any, float]], size: int | None
-    ) -> None:
-        pure = isinstance(budget, PureDP) or any(isinstance(block, Keyed) for block, _ in blocks)
-        kind: Any = HeldPure if pure else Held
-        super().__init__(problem, budget, rng, blocks, kind, size or WHOLE)
-
     def reach(self, z: float) -> float:
         """See `Sums.reach`: for one window by the Laplace law; the sum of several is taken as normal."""
-        one = isinstance(self._sum, HeldPure) and self._state[-1] < 1.5 * self._sum.variance
+        one = self._sum.pure and self._state[-1] < 1.5 * self._sum.variance
         return laplace_deviations(z) if one and z else z
 
 

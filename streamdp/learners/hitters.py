@@ -13,14 +13,15 @@ Proof: docs/proofs/statistics.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
+from streamdp.learners.cells import All
 from streamdp.learners.keyed import shown
-from streamdp.learners.local_counts import Oracle
+from streamdp.learners.local_counts import Oracle, Part
 from streamdp.privacy.entropy import mixed, uniform
 from streamdp.reading.estimates import Frequencies
 
@@ -64,10 +65,10 @@ def _transformed(sums: np.ndarray) -> np.ndarray:
     return out
 
 
-class Hitters:
+class Hitters(Part):
     """The most frequent texts, by the `columns` of their bytes b, which are 2 b / 255 - 1; a report spends epsilon."""
 
-    words = 5
+    words, groups = 5, All()
 
     def __init__(self, columns: Sequence[int], epsilon: float) -> None:
         self.columns = list(columns)
@@ -79,25 +80,22 @@ class Hitters:
 
     @property
     def n(self) -> int:
-        """How many reports."""
         return int(self._reports.sum())
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
-        """Take the reports of rows X (n, p), made with random words (n, words)."""
         self._add(*self._answers(X, words))
 
     def answer(self, X: np.ndarray, words: np.ndarray) -> list[int]:
-        """The report of one row X (1, p), made with random words (1, words): the length, the hash, and its value."""
+        """See `Part.answer`: the length, the hash, and its value."""
         at, rows, reported = self._answers(X, words)
         return [int(at[0]), *rows[0].tolist(), int(reported[0])]
 
     def possible(self, answer: Sequence[int]) -> bool:
-        """Whether an answer has a length, a hash and a value that there are."""
+        """See `Part.possible`: whether there are such a length, hash and value."""
         limits = [self._digits + 1, *[_CELLS] * self._bits, self._oracle.cells]
         return len(answer) == len(limits) and all(0 <= n < limit for n, limit in zip(answer, limits, strict=True))
 
-    def absorb(self, answer: Sequence[int], _: int) -> None:
-        """Take a report that is `possible`."""
+    def absorb(self, answer: Sequence[int], block: int) -> None:
         found = np.array([answer])
         self._add(found[:, 0], found[:, 1:-1].astype(np.uint16), found[:, -1])
 
@@ -155,21 +153,18 @@ class Hitters:
         f, texts = f[order], texts[best[order]]
         rows = texts[:, ::2] << 4 | texts[:, 1::2]
         d = (1 + keep * (more - 1) * f) / (keep**2 * more)
-        return [shown(bytes(row)) for row in rows], Frequencies(f, d, f, int(reports[-1]))
+        return [shown(row) for row in rows], Frequencies(f, d, f, int(reports[-1]))
 
     def learned(self) -> dict[str, object]:
-        """The state, as new arrays."""
         return {"texts": self._sums.copy(), "reports": self._reports.copy()}
 
     def read(self, state: Mapping[str, object]) -> None:
-        """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         sums = finite_array(state, "texts", self._sums.shape)
         reports = finite_array(state, "reports", self._reports.shape)
         if np.any(np.abs(sums).sum(axis=1) > reports * (self._oracle.cells - 1)):
             raise ConfigError("state: expected sums of at most what so many reports add")
         self._sums, self._reports = np.ascontiguousarray(sums, dtype=np.int64), reports.astype(np.int64)
 
-    def merge(self, parts: Sequence[Hitters]) -> None:
-        """Start from what others have learned."""
+    def merge(self, parts: Sequence[Self]) -> None:
         self._sums = np.sum([part._sums for part in parts], axis=0)  # noqa: SLF001 - the same class
         self._reports = np.sum([part._reports for part in parts], axis=0)  # noqa: SLF001

@@ -9,106 +9,95 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy
 
 from streamdp.data.records import NO_BYTE
-from streamdp.learners.cells import All, Thirds, sums_of
+from streamdp.learners.cells import All, Block, Levels, Texts, Thirds, sums_of
 from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
 
-Texts = dict[bytes, np.ndarray]
-"""By the bytes of a text its sums, and in how many windows it was released, (parts + 1,)."""
-
 
 @dataclass(frozen=True)
-class Keyed:
+class Keyed(Block):
     """By text, how many records have it, or of a number in [-1, 1] the sums of `Thirds`, which add up to that.
 
     `places`: the columns of the text's bytes b, which are 2 b / 255 - 1. `column`: that of the number; None: none.
+    A record adds numbers that are at least 0 and add up to 1.
     """
 
     places: tuple[int, ...]
     column: int | None = None
     size = 0
-    """How many numbers are always released."""
 
     @property
     def parts(self) -> int:
-        """How many sums a text has. A record adds numbers that are at least 0 and add up to 1."""
+        """How many sums a text has."""
         return 1 if self.column is None else 3
 
-    def rows(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The bytes (n, length) of the texts of rows X (n, p), and what each row adds (n, parts)."""
-        texts = np.rint((X[:, self.places] + 1) * 127.5).astype(np.uint8)
-        adds = (
-            np.ones((len(X), 1))
-            if self.column is None
-            else sums_of([(Thirds(All(), self.column), 1.0)], 1.0).vectors(X)
-        )
-        return texts, adds
+    @property
+    def no_texts(self) -> Texts:
+        return np.zeros((0, len(self.places)), np.uint8), np.zeros((0, self.parts + 1))
 
+    @property
+    def row(self) -> np.dtype[Any]:
+        """See `Block.row`: the bytes of the text, and what the row adds, in cells."""
+        return np.dtype([("text", np.uint8, (len(self.places),)), ("adds", np.int64, (self.parts,))])
 
-class KeyedSum:
-    """The sums of a window by the texts of a `block`, which spend an `epsilon` and a `delta`."""
+    def kept(self, X: np.ndarray, epsilon: float) -> np.ndarray:
+        rows = np.zeros(len(X), self.row)
+        rows["text"] = np.rint((X[:, self.places] + 1) * 127.5)
+        adds = 1.0 if self.column is None else sums_of([(Thirds(All(), self.column), 1.0)], 1.0).vectors(X)
+        rows["adds"] = np.rint(adds * self.noise(epsilon)[0])
+        return rows
 
-    _texts: np.ndarray
-    _adds: np.ndarray
-    """What each row adds, in cells. Both arrays are longer than there are rows."""
-    _n: int
+    def noise(self, epsilon: float) -> tuple[float, float]:
+        """How many cells of the grid are 1, and the scale of the noise in cells."""
+        one = 2.0 ** (20 + math.ceil(math.log2(epsilon)))
+        return one, (
+            2 * one * ARITHMETIC + 6
+        ) / epsilon  # another record: at most 2, and a cell for each rounded number
 
-    def __init__(self, block: Keyed, epsilon: float, delta: float) -> None:
-        self.block = block
-        self._one = 2.0 ** (20 + math.ceil(math.log2(epsilon)))  # how many cells of the grid are 1
-        moved = 2 * self._one * ARITHMETIC + 6  # by another record: at most 2, and a cell for each rounded number
-        self._scale = moved / epsilon
-        self.variance = 2 * (self._scale / self._one) ** 2
-        # A record has at most one cell more for each number, and discrete noise passes a bound of the continuous one,
-        # which is a cell higher, at most as often.
+    def least(self, epsilon: float, delta: float) -> float:
+        """The noisy number of records, in cells, above which a text is released.
+
+        A record has at most one cell more for each number, and discrete noise passes a bound of the continuous one,
+        which is a cell higher, at most as often.
+        """
+        one, scale = self.noise(epsilon)
         delta = min(delta, -math.expm1(-epsilon / 2))  # so that 1 / (1 - delta) is at most e^(epsilon / 2)
-        self._least = self._one + 2 * block.parts + _exceeded(block.parts, delta) * self._scale
-        vars(self).update(self._nothing())
+        return one + 2 * self.parts + _exceeded(self.parts, delta) * scale
 
-    def add(self, X: np.ndarray) -> None:
-        """Take rows X (n, p)."""
-        rows = self._n + len(X)
-        if rows > len(self._texts):
-            before = self._texts, self._adds
-            self._texts, self._adds = (np.zeros((2 * rows, array.shape[1]), array.dtype) for array in before)
-            for array, longer in zip(before, (self._texts, self._adds), strict=True):
-                longer[: self._n] = array[: self._n]
-                array[:] = 0
-        texts, adds = self.block.rows(X)
-        self._texts[self._n : rows], self._adds[self._n : rows] = texts, np.rint(adds * self._one)
-        self._n = rows
+    def variance(self, epsilon: float) -> float:
+        one, scale = self.noise(epsilon)
+        return 2 * (scale / one) ** 2
 
-    def close(self, rng: FreshRng) -> Texts:
-        """What is released of the rows, by words of `rng`. The order of texts is that of their bytes."""
-        known, which = np.unique(self._texts[: self._n], axis=0, return_inverse=True)
-        sums = np.zeros((len(known), self.block.parts), dtype=np.int64)
-        np.add.at(sums, which.ravel(), self._adds[: self._n])
-        noise = grid_laplace(rng, self._scale, sums.size).reshape(sums.shape)
+    def released(self, rows: np.ndarray, epsilon: float, delta: float, rng: FreshRng) -> tuple[np.ndarray, Texts]:
+        """See `Block.released`. The order of texts is that of their bytes."""
+        one, scale = self.noise(epsilon)
+        texts = np.ascontiguousarray(rows["text"])
+        known, which = np.unique(texts, axis=0, return_inverse=True)
+        sums = np.zeros((len(known), self.parts), dtype=np.int64)
+        np.add.at(sums, which.ravel(), rows["adds"])
+        noise = grid_laplace(rng, scale, sums.size).reshape(sums.shape)
         sums += noise
-        passed = np.flatnonzero(sums.sum(axis=1) > self._least)
-        found = {known[i].tobytes(): np.append(sums[i] / self._one, 1.0) for i in passed}
-        for array in (known, which, sums, noise):
+        passed = sums.sum(axis=1) > self.least(epsilon, delta)
+        found = known[passed], np.column_stack([sums[passed] / one, np.ones(np.count_nonzero(passed))])
+        for array in (texts, known, which, sums, noise):
             array[:] = 0
-        return found
+        return np.zeros(0), found
 
-    def wipe(self) -> None:
-        """Forget the rows."""
-        self._texts[:], self._adds[:], self._n = 0, 0, 0
-
-    def _nothing(self) -> dict[str, object]:
-        texts, adds = ((0, n) for n in (len(self.block.places), self.block.parts))
-        return {"_texts": np.zeros(texts, np.uint8), "_adds": np.zeros(adds, np.int64), "_n": 0}
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | self._nothing()
+    def moments(self, sums: np.ndarray, noise: float, n: int) -> tuple[np.ndarray, tuple[float, float]]:
+        """See `Values.moments`: by texts (k,), of `sums` (k, 4) as `Sums.released` has them."""
+        each = Thirds(Levels(0, len(sums)), self.column or 0)
+        return each.moments(sums[:, :-1].T.ravel(), noise * max(sums[:, -1], default=1.0), n)
 
 
+@lru_cache
 def _exceeded(m: int, delta: float) -> float:
     """A number that the sum of `m` Laplace numbers of scale 1 exceeds with a probability of at most `delta`.
 
@@ -123,15 +112,6 @@ def _exceeded(m: int, delta: float) -> float:
     return bound(float(scipy.optimize.minimize_scalar(bound, bounds=(1e-3, 1 - 1e-9), method="bounded").x)) * (1 + 1e-9)
 
 
-def added(parts: list[Texts]) -> Texts:
-    """The sums of several windows by text."""
-    found: Texts = {}
-    for part in parts:
-        for text, sums in part.items():
-            found[text] = found[text] + sums if text in found else sums
-    return dict(sorted(found.items()))
-
-
-def shown(text: bytes) -> str:
-    """A text of its bytes."""
-    return text.rstrip(bytes([NO_BYTE])).decode(errors="ignore")
+def shown(text: np.ndarray) -> str:
+    """A text of its bytes (length,)."""
+    return text.tobytes().rstrip(bytes([NO_BYTE])).decode(errors="ignore")

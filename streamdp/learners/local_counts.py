@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol, Self
 
 import numpy as np
 
 from streamdp.aggregation.block_loops import Places, Reporter
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
-from streamdp.learners.cells import Cells, Values
+from streamdp.learners.cells import Cells, Index, Values
 from streamdp.privacy.entropy import uniform
 from streamdp.privacy.guarantees import Budget, amount
 from streamdp.privacy.mechanisms.response import truth
@@ -120,17 +121,69 @@ def _largest_variance(levels: np.ndarray, groups: int, epsilon: float) -> float:
     return worst
 
 
-class OfCells:
-    """What answers with cells of an oracle, and adds up such answers."""
+class Part(Protocol):
+    """What records report about one statistic, each with epsilon, and what their reports add up to."""
+
+    words: int
+    """How many random words a report takes."""
+    groups: Index
+    """What sorts the records: into its cells, or into groups of a number or a text."""
+    levels: np.ndarray = np.zeros(0)
+    """Those that a number is rounded to."""
+    q: float | None = None
+    """The level of a quantile."""
+    thresholds: np.ndarray = np.zeros(0)
+    """What records are asked about, if that follows from the reports before: of a quantile, by group."""
+
+    @property
+    def asked(self) -> int:
+        """How often this has changed."""
+        return 0
+
+    @property
+    def n(self) -> int:
+        """How many reports."""
+
+    def reporter(self, counts: np.ndarray | None = None) -> Reporter | None:
+        """What adds reports of rows to `counts` (cells + 1,), None: to its own; None if there is no faster way."""
+        return None
+
+    def learn(self, X: np.ndarray, words: np.ndarray) -> None:
+        """Take the reports of rows X (n, p), made with random words (n, words)."""
+
+    def answer(self, X: np.ndarray, words: np.ndarray) -> list[int]:
+        """The report of one row X (1, p), made with random words (1, words)."""
+
+    def possible(self, answer: Sequence[int]) -> bool:
+        """Whether an honest report may say this."""
+
+    def absorb(self, answer: Sequence[int], block: int) -> None:
+        """Take a report that is `possible`, of somebody who was asked when `asked` was this `block`."""
+
+    def close(self) -> None:
+        """Ask what comes next, if devices have sent enough reports about what was asked."""
+        return
+
+    def learned(self) -> dict[str, object]:
+        """The state, as new arrays."""
+
+    def read(self, state: Mapping[str, object]) -> None:
+        """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
+
+    def merge(self, parts: Sequence[Self]) -> None:
+        """Start from what others have learned."""
+
+
+class OfCells(Part):
+    """What answers with cells of an oracle."""
 
     _oracle: Oracle
 
     def reporter(self, counts: np.ndarray | None = None) -> Reporter:
-        """What adds reports of rows to `counts` (cells + 1,); None: to its own."""
         raise NotImplementedError
 
     def answer(self, X: np.ndarray, words: np.ndarray) -> list[int]:
-        """The report of one row X (1, p), made with random words (1, words): the cells that it counts for."""
+        """See `Part.answer`: the cells that it counts for."""
         counts = np.zeros(self._oracle.cells + 1, dtype=np.int64)
         self.reporter(counts).add(X, words)
         return np.flatnonzero(counts[:-1]).tolist()
@@ -148,35 +201,28 @@ class CellReports(OfCells):
     """
 
     def __init__(self, block: Cells | Values, epsilon: float, levels: int | None = None) -> None:
-        self.levels, groups = np.zeros(1), 1
-        if isinstance(block, Values):
+        self._column, self.groups = block.column, block.index
+        if self._column >= 0:
             several = [np.linspace(-1, 1, k) for k in (_LEVELS if levels is None else (levels,))]
-            groups = block.groups.count
-            self.levels = min(several, key=lambda each: _largest_variance(each, groups, epsilon))
-        self.block = block
-        self._oracle = Oracle(block.size if isinstance(block, Cells) else groups * len(self.levels), epsilon)
+            self.levels = min(several, key=lambda each: _largest_variance(each, self.groups.count, epsilon))
+        self._oracle = Oracle(self.groups.count * max(1, len(self.levels)), epsilon)
         self.words = 1 + self._oracle.words
         self._state = np.zeros(self._oracle.cells + 1, dtype=np.int64)  # the counts, and the number of reports
 
     def reporter(self, counts: np.ndarray | None = None) -> Reporter:
-        """See `OfCells.reporter`; its own counts until a state is taken over."""
-        block, counts = self.block, self._state if counts is None else counts
-        if isinstance(block, Cells):
-            return self._oracle.reporter(block.cells.places, counts)
-        return self._oracle.reporter(block.groups.places, counts, block.column, len(self.levels))
+        """See `Part.reporter`; its own counts until a state is taken over."""
+        counts = self._state if counts is None else counts
+        return self._oracle.reporter(self.groups.places, counts, self._column, len(self.levels))
 
-    def absorb(self, answer: Sequence[int], _: int) -> None:
-        """Take a report that is `possible`."""
+    def absorb(self, answer: Sequence[int], block: int) -> None:
         self._state[-1] += 1
         self._state[list(answer)] += 1
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
-        """Take the reports of rows X (n, p), made with random words (n, words)."""
         self.reporter().add(X, words)
 
     @property
     def n(self) -> int:
-        """How many reports."""
         return int(self._state[-1])
 
     def frequencies(self) -> Frequencies:
@@ -184,16 +230,13 @@ class CellReports(OfCells):
         return self._oracle.frequencies(self._state[:-1], self.n)
 
     def learned(self) -> dict[str, object]:
-        """The state, as new arrays."""
         return {"counts": self._state.copy()}
 
     def read(self, state: Mapping[str, object]) -> None:
-        """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         counts = finite_array(state, "counts", self._state.shape)
         if not (np.all(counts >= 0) and np.all(counts[:-1] <= counts[-1])):
             raise ConfigError("state: expected counts from 0 to the number of reports")
         self._state = counts.astype(np.int64)
 
-    def merge(self, parts: Sequence[CellReports]) -> None:
-        """Start from what others have learned."""
+    def merge(self, parts: Sequence[Self]) -> None:
         self._state = np.sum([part._state for part in parts], axis=0)  # noqa: SLF001 - the same class

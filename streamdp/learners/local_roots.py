@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -33,6 +34,8 @@ _SEARCHES, _LOW, _HIGH, _SLOPE, _SUM, _RECORDS = range(6)
 class Roots(OfCells):
     """The q-quantile of a column of values in [-1, 1], for each group; a report spends epsilon."""
 
+    q: float
+
     def __init__(self, groups: Index, column: int, q: float, epsilon: float) -> None:
         self.groups, self.column, self.q = groups, column, q
         k = groups.count
@@ -45,11 +48,10 @@ class Roots(OfCells):
         self._search[:, : _SLOPE + 1] = 1.0, -1.0, 1.0, 1.0
         self._totals = np.zeros(2 * k + 1)  # counts and reports of all ended blocks
         self.thresholds = np.zeros(k)
-        """Those of the open block, in units of the column; a device may have them from anyone."""
+        """Those of the open block (k,), in units of the column; a device may have them from anyone."""
 
     @property
     def n(self) -> int:
-        """How many reports."""
         return int(self._totals[-1] + self._open[-1])
 
     @property
@@ -57,25 +59,25 @@ class Roots(OfCells):
         return max(_FIRST, int(self._totals[-1]) // _PART)
 
     def reporter(self, counts: np.ndarray | None = None) -> Reporter:
-        """See `OfCells.reporter`; its own counts are the open block, without its last report, until a block ends."""
+        """See `Part.reporter`; its own counts are the open block, without its last report, until a block ends."""
         places, t, counts = self.groups.places, self.thresholds, self._open if counts is None else counts
         return self._oracle.reporter(places, counts, self.column, threshold=t, full=self._full)
 
     @property
-    def block(self) -> int:
-        """The number of the open block, whose `thresholds` (k,) the next report answers."""
+    def asked(self) -> int:
+        """See `Part.asked`: the number of the open block."""
         return len(self._blocks)
 
     def absorb(self, answer: Sequence[int], block: int) -> None:
-        """Take a report that is `possible` and answered the thresholds of a `block`.
+        """See `Part.absorb`. A report of a block that has ended is added there.
 
-        That of a block that has ended is added there. One of a block that never began is counted, and tells nothing.
+        One of a block that never began is counted, and tells nothing.
         """
         counts = np.zeros_like(self._open)
         counts[[*answer, -1]] = 1
-        if block == self.block:
+        if block == self.asked:
             self._open += counts
-        elif block < self.block:
+        elif block < self.asked:
             blocks, f = self._blocks.copy(), self._oracle.frequencies(counts[:-1], 1).f.reshape(-1, 2)
             row, z = blocks[block], 1 + len(self.thresholds)
             row[z:] += (f @ self._contrast - row[z:]) / (row[0] + 1)
@@ -83,12 +85,11 @@ class Roots(OfCells):
             self._totals, self._blocks = self._totals + counts, blocks
 
     def close(self) -> None:
-        """End the open block if it has enough reports: devices may send more than it needs."""
+        """See `Part.close`: ends the open block."""
         if self._open[-1] >= self._full:
             self._end()
 
     def learn(self, X: np.ndarray, words: np.ndarray) -> None:
-        """Take the reports of rows X (n, p), made with random words (n, words)."""
         while len(X):
             taken = min(len(X), self._full - int(self._open[-1]))
             self.reporter().add(X[:taken], words[:taken])
@@ -203,12 +204,10 @@ class Roots(OfCells):
         return limits_of(found, roots, self.quantiles(), (-1.0, 1.0))
 
     def learned(self) -> dict[str, object]:
-        """The state, as new arrays."""
         values = {"blocks": self._blocks, "open": self._open, "search": self._search, "totals": self._totals}
         return {name: value.copy() for name, value in (values | {"t": self.thresholds}).items()}
 
     def read(self, state: Mapping[str, object]) -> None:
-        """Take over a state that `learned` returned. Raises `ConfigError` for numbers out of range."""
         blocks = np.asarray(state["blocks"], dtype=float)
         self._blocks = finite_array(state, "blocks", (len(blocks), self._blocks.shape[1]))
         opened, self._totals = (finite_array(state, name, self._open.shape) for name in ("open", "totals"))
@@ -224,8 +223,8 @@ class Roots(OfCells):
         ):
             raise ConfigError("state: expected blocks of records, thresholds in [-1, 1], and intervals that they found")
 
-    def merge(self, parts: Sequence[Roots]) -> None:
-        """Start from what others have learned: all their ended blocks, and the search of the one with most records."""
+    def merge(self, parts: Sequence[Self]) -> None:
+        """See `Part.merge`: all their ended blocks, and the search of the one with most records."""
         largest = max(parts, key=lambda part: part.n)
         blocks = np.vstack([part._blocks for part in parts])  # noqa: SLF001 - the same class
         self._blocks = blocks[np.argsort(blocks[:, 0], kind="stable")]

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamdp.learners.cells import Index, cells_around
+from streamdp.learners.cells import Block, Index, cells_around
 from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.reading.estimates import KNOWN
@@ -69,7 +69,7 @@ def drawn(counts: np.ndarray, q: float, shift: float, unit: float, steepness: fl
 
 
 @dataclass(frozen=True)
-class Ranks:
+class Ranks(Block):
     """Quantiles of a column by group.
 
     A window releases four numbers for each group and level: how many records the group has, times the quantile, and
@@ -81,14 +81,14 @@ class Ranks:
     levels: Sequence[float]
     zero: float = 0.0
     """The value of the column at which the number is 0."""
+    row = np.dtype(np.int64)
 
     @property
     def size(self) -> int:
-        """How many numbers are released."""
         return 4 * self.groups.count * len(self.levels)
 
-    def of(self, X: np.ndarray) -> np.ndarray:
-        """The bin (n,) of each row of X (n, p): group by group."""
+    def kept(self, X: np.ndarray, epsilon: float) -> np.ndarray:
+        """See `Block.kept`: the bin of each row, group by group."""
         bins = np.searchsorted(self.edges[1:-1], X[:, self.column], side="right")
         return self.groups.of(X) * BINS + bins
 
@@ -97,18 +97,14 @@ class Ranks:
         """Those of the bins (BINS + 1,)."""
         return cells_around(self.zero, BINS)
 
-    def released(self, places: np.ndarray, epsilon: float, rng: FreshRng) -> np.ndarray:
-        """What a window releases, (size,), of rows in the bins `places` (n,), for `epsilon`, by words of `rng`.
-
-        The places are sorted.
-        """
+    def released(self, rows: np.ndarray, epsilon: float, delta: float, rng: FreshRng) -> tuple[np.ndarray, None]:
         several = self.groups.count > 1
         each = epsilon * (1 - COUNTED * several) / len(self.levels)
         found = np.zeros((self.groups.count, len(self.levels), 4))
-        places.sort()
-        ends = np.searchsorted(places, np.arange(self.groups.count + 1) * BINS)
+        rows.sort()
+        ends = np.searchsorted(rows, np.arange(self.groups.count + 1) * BINS)
         for group, (begin, end) in enumerate(pairwise(ends.tolist())):
-            counts, n = np.bincount(places[begin:end] % BINS, minlength=BINS), float(end - begin)
+            counts, n = np.bincount(rows[begin:end] % BINS, minlength=BINS), float(end - begin)
             if several:
                 scale = 2 / (epsilon * COUNTED)
                 n += float(grid_laplace(rng, scale * _CELLS, 1)[0]) / _CELLS
@@ -118,7 +114,7 @@ class Ranks:
             for level, q in enumerate(self.levels):
                 found[group, level] = self._quantile(counts, n, q, each, rng)
             counts[:] = 0
-        return found.ravel()
+        return found.ravel(), None
 
     def _quantile(self, counts: np.ndarray, n: float, q: float, epsilon: float, rng: FreshRng) -> np.ndarray:
         several, middles = self.groups.count > 1, (self.edges[1:] + self.edges[:-1]) / 2
@@ -134,8 +130,10 @@ class Ranks:
         deviations = max(value - low, 0.0) / REACH, max(high - value, 0.0) / REACH
         return n * np.array([1.0, value, n * deviations[0] ** 2, n * deviations[1] ** 2])
 
-    def read(self, sums: np.ndarray, z: float) -> np.ndarray:
-        """Quantiles and limits (groups * levels, 3) at z deviations, from `sums` of the released numbers of windows."""
+    def quantiles(
+        self, sums: np.ndarray, noise: float, levels: Sequence[float], place: tuple[float, float], z: float
+    ) -> np.ndarray:
+        """See `Cells.quantiles`; the noise is in the limits that were drawn."""
         n, value, below, above = sums.reshape(-1, 4).T
         with np.errstate(divide="ignore", invalid="ignore"):
             n = np.where(n > 0, n, np.nan)
@@ -143,4 +141,6 @@ class Ranks:
             bins = np.clip(np.searchsorted(self.edges, value, side="right"), 1, BINS)
             half = (self.edges[bins] - self.edges[bins - 1]) / 2  # where in its bin a number is, is not known
             low, high = (side * (z * np.sqrt(part) / n + half) for side, part in ((-1, below), (1, above)))
-            return np.stack([value, np.maximum(value + low, -1), np.minimum(value + high, 1)], axis=1)
+            found = np.stack([value, np.maximum(value + low, -1), np.minimum(value + high, 1)], axis=1)
+        found = (place[0] + place[1] * found).reshape(self.groups.count, -1, 3)
+        return np.sort(found, axis=1).reshape(-1, 3)  # so quantiles do not cross

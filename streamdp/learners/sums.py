@@ -25,15 +25,13 @@ from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import finite_array
 from streamdp.data.records import NO_BYTE
 from streamdp.errors import ConfigError
-from streamdp.learners.cells import Block, sums_of
-from streamdp.learners.chosen import Chosen, divided
-from streamdp.learners.keyed import Keyed, KeyedSum, Texts, added
+from streamdp.learners.cells import Block, Kept, Texts, added, sums_of
 from streamdp.learners.learner import ONE_BREAK_IN, WITH_DELTA, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng
 from streamdp.privacy.grid_sum import GridSum
-from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
 from streamdp.privacy.release import Release
 from streamdp.reading.estimates import KNOWN
 
@@ -64,9 +62,10 @@ class BatchSum(Protocol):
     caveats: Sequence[str]
     pure: bool = False
     """Whether its noise is that of Laplace."""
-    texts: Mapping[Keyed, Texts] = MappingProxyType({})
+    texts: Mapping[Block, Texts] = MappingProxyType({})
     """What the last batch released by texts."""
-    keyed: Mapping[Keyed, KeyedSum] = MappingProxyType({})
+    kept: Mapping[Block, Kept] = MappingProxyType({})
+    """By block, what is kept of rows that add no vector to it. Both are for `held.HeldPure`."""
     parts: Sequence[tuple[Block, float]]
     """The blocks, with the factors of their vectors."""
     variance: float
@@ -135,6 +134,17 @@ class Pan(BatchSum):
         self.sum.total[:] = 0
 
 
+def divided(
+    budget: Budget, blocks: Sequence[tuple[Block, float]]
+) -> tuple[Budget, Sequence[tuple[Block, float]], dict[Block, float]]:
+    """Return the budget and the shares of sums of blocks, and by block the mu of the choice of its numbers."""
+    left = 1 - math.fsum(block.choice * share for block, share in blocks)
+    mu = GaussianDP.from_approx(budget).mu if isinstance(budget, ApproxDP) else budget.mu  # type: ignore[union-attr]
+    rest = [(block, share * (1 - block.choice) / left) for block, share in blocks]
+    choices = {block: mu * math.sqrt(block.choice * share) for block, share in blocks}
+    return GaussianDP(mu * math.sqrt(left)), rest, choices
+
+
 class Held(Pan):
     """The exact sum of blocks in a window, which gets its only noise at the end."""
 
@@ -150,14 +160,11 @@ class Held(Pan):
         """See `BatchSum.open`."""
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
-        """See `BatchSum.close`; tables that are not chosen are 0."""
+        """See `BatchSum.close`; numbers that are not chosen are 0."""
         shown, at = np.ones(len(self.total)), 0
-        for block, _ in self.parts:
-            if isinstance(block, Chosen):
-                sums = self.total[at : at + block.size].astype(float)
-                shown[at : at + block.size] = block.choose(sums, rows, self._choices[block], rng)
-                sums[:] = 0
-            at += block.size
+        for block, mu in self._choices.items():
+            sums = self.total[at : (at := at + block.size)]
+            shown[at - block.size : at] = block.chosen(sums, rows, mu, rng)
         return shown * super().close(rng, rows)
 
 
@@ -240,7 +247,8 @@ class Sums(Learner):
         self._sum = kind(budget, blocks)
         self.open = Release(budget)
         self._state = np.zeros(self._size + 1)  # the sums, and the variance of a coordinate by noise; one value
-        self.texts: dict[Keyed, Texts] = {block: {} for block, _ in blocks if isinstance(block, Keyed)}
+        self._no_texts = {block: none for block, _ in blocks if (none := block.no_texts)}
+        self.texts: dict[Block, Texts] = self._no_texts
         """What was released by texts."""
 
     @property
@@ -251,7 +259,7 @@ class Sums(Learner):
     def begin(self, columns: Columns) -> None:
         self.columns = columns
         self._state = np.zeros(self._size + 1)
-        self.texts = {block: {} for block in self.texts}
+        self.texts = self._no_texts
         self.discard()
 
     # -- batches -----------------------------------------------------------------------------------------------------
@@ -345,17 +353,16 @@ class Sums(Learner):
         return self._state[:-1], False
 
     def released(self) -> dict[Block, tuple[np.ndarray, float]]:
-        """By block, or piece of one, its sums (size,) and the variance of each by noise."""
+        """By block, or piece of one, its sums (size,) and the variance of each by noise.
+
+        By texts the sums are those of `texts`, and the noise is that of one window.
+        """
         found, at = {}, 0
         for block, factor in self._sum.parts:
-            for piece in block.pieces if isinstance(block, Chosen) else (block,):
+            for piece in block.pieces:
                 found[piece] = self._state[at : at + piece.size] / factor, float(self._state[-1]) / factor**2
                 at += piece.size
-        return found
-
-    def noise_by_texts(self, block: Keyed) -> float:
-        """The variance by noise of what a window releases of one text."""
-        return float(self._sum.keyed[block].variance)
+        return found | {block: (sums, self._sum.kept[block].variance) for block, (_, sums) in self.texts.items()}
 
     @property
     def known(self) -> float:
@@ -376,10 +383,8 @@ class Sums(Learner):
 
     def learned(self) -> dict[str, object]:
         state: dict[str, object] = {"sums": self._state.copy()}
-        for i, (block, texts) in enumerate(self.texts.items()):
-            keys = np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.int64)
-            state[f"texts {i}"] = keys.reshape(len(texts), len(block.places))
-            state[f"of texts {i}"] = np.array([*texts.values()]).reshape(len(texts), block.parts + 1)
+        for i, (texts, sums) in enumerate(self.texts.values()):
+            state |= {f"texts {i}": texts.astype(np.int64), f"of texts {i}": sums.copy()}
         return state
 
     def read(self, state: Mapping[str, Any]) -> None:
@@ -387,12 +392,12 @@ class Sums(Learner):
         if sums[-1] < 0:
             raise ConfigError("state: expected a variance of at least 0")
         texts = {}
-        for i, block in enumerate(self.texts):
-            keys = finite_array(state, f"texts {i}", (len(state[f"texts {i}"]), len(block.places)))
-            of_texts = finite_array(state, f"of texts {i}", (len(keys), block.parts + 1))
+        for i, (block, (keys, of_texts)) in enumerate(self._no_texts.items()):
+            keys = finite_array(state, f"texts {i}", (len(state[f"texts {i}"]), keys.shape[1]))
+            of_texts = finite_array(state, f"of texts {i}", (len(keys), of_texts.shape[1]))
             if np.any((keys < 0) | (keys > NO_BYTE)) or np.any(of_texts[:, -1] < 1):
                 raise ConfigError("state: expected bytes of texts, and the number of windows that released each")
-            texts[block] = dict(zip((row.tobytes() for row in keys.astype(np.uint8)), of_texts, strict=True))
+            texts[block] = added([(keys.astype(np.uint8), of_texts)])
         self._state, self.texts = sums, texts
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:

@@ -16,9 +16,9 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.accepted import FURTHEST
 from streamdp.estimators.ldp.randomizer import Randomizer
-from streamdp.learners.drawn import Part, answered
+from streamdp.learners.drawn import answered
+from streamdp.learners.local_counts import Part
 from streamdp.learners.local_reports import Asked, Report
-from streamdp.learners.local_roots import Roots
 from streamdp.privacy.entropy import Entropy, FreshWords, Rng, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
 from streamdp.protocol.local_agreement import LocalAgreement, middle_and_half
@@ -163,10 +163,9 @@ def _asked(document: StatisticsDocument) -> list[tuple[Part, float]]:
     if len(document.thresholds) != len(parts):
         raise ConfigError("refused: expected thresholds, or none, of each statistic")
     for (part, _), thresholds in zip(parts, document.thresholds, strict=True):
-        if len(thresholds) != (part.groups.count if isinstance(part, Roots) else 0):
+        if len(thresholds) != len(part.thresholds):
             raise ConfigError("refused: expected a threshold for each group of a quantile, and no others")
-        if isinstance(part, Roots):
-            part.thresholds = np.array(thresholds)
+        part.thresholds = np.array(thresholds)
     return parts
 
 

@@ -22,7 +22,6 @@ from streamdp.errors import BudgetError, ConfigError, NotAvailableError, Refused
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.drawn import DrawnAnswer
 from streamdp.learners.local_reports import Answer, Report
-from streamdp.learners.local_roots import Roots
 from streamdp.privacy.guarantees import Budget, check_serviceable, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, calibrated
 from streamdp.protocol.local_agreement import LocalAgreement
@@ -109,9 +108,8 @@ class _Cells:
 
     def asked(self, learner: Any) -> tuple[dict[str, Any], Any]:
         """See `_Gradients.asked`."""
-        roots = [part if isinstance(part, Roots) else None for _, part, _ in learner.reported()]
-        shown = {"thresholds": [[] if part is None else part.thresholds.tolist() for part in roots]}
-        return shown, [0 if part is None else part.block for part in roots]
+        parts = [part for _, part, _ in learner.reported()]
+        return {"thresholds": [part.thresholds.tolist() for part in parts]}, [part.asked for part in parts]
 
     def report(self, found: WireAnswer, asked: Any, budget: Budget, agreed: bool) -> DrawnAnswer:
         """See `_Gradients.report`: all reports spend the agreed budget."""

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StrictInt, V
 
 from streamdp.config.definition import Definition
 from streamdp.errors import BudgetError, RefusedReportError, SchemaError
-from streamdp.estimators.statistics import MOST_CELLS
+from streamdp.estimators.declared import MOST_CELLS
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import PROTOCOL, Agreed, LocalAgreement, Name, Spent, Wire, whole
 from streamdp.protocol.statistics_agreement import StatisticsAgreement

@@ -12,11 +12,11 @@ from pydantic import BeforeValidator, Field
 
 from streamdp.config.definition import Definition
 from streamdp.errors import ConfigError
-from streamdp.estimators.statistics import MOST_CELLS, Declared, Statistics
+from streamdp.estimators.declared import MOST_CELLS, Declared
+from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import All, Bins, Cells, Crossed, Index, Levels, Values
-from streamdp.learners.drawn import Part
 from streamdp.learners.hitters import Hitters
-from streamdp.learners.local_counts import CellReports, epsilon_of
+from streamdp.learners.local_counts import CellReports, Part, epsilon_of
 from streamdp.learners.local_roots import Roots
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import (
@@ -157,18 +157,9 @@ class StatisticsAgreement(Agreed):
 
 def _written(one: Declared, part: Part, share: float, names: Sequence[str]) -> dict[str, Any]:
     """A part of a job's statistics as a device gets it; `names` has the feature of each column."""
-    groups: Index = All()
-    found: dict[str, object] = {"of": None, "levels": None, "quantile": None}
-    if isinstance(part, Roots):
-        groups, found = part.groups, found | {"of": one.of, "quantile": part.q}
-    elif isinstance(part, Hitters):
-        found["of"] = one.of
-    elif isinstance(part.block, Values):
-        groups, found = part.block.groups, found | {"of": one.of, "levels": len(part.levels)}
-    else:
-        groups = part.block.cells
+    found = {"of": None if one.of_cells else one.of, "levels": len(part.levels) or None, "quantile": part.q}
     by = [
         {"column": names[column], "edges": None if edges is None else edges.tolist()}
-        for column, _, edges in groups.sorters
+        for column, _, edges in part.groups.sorters
     ]
     return {"name": one.name, "kind": one.kind, "share": share, "by": by} | found

@@ -39,10 +39,10 @@ class Estimates(NamedTuple):
     values: np.ndarray
     deviations: np.ndarray
 
-    def limits(self, z: float) -> np.ndarray:
-        """The limits (k, 2) at z deviations."""
+    def with_limits(self, z: float) -> np.ndarray:
+        """The values, and their limits at z deviations (k, 3)."""
         reach = z * self.deviations
-        return np.stack([self.values - reach, self.values + reach], axis=1)
+        return np.stack([self.values, self.values - reach, self.values + reach], axis=1)
 
 
 class Frequencies(NamedTuple):

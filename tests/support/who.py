@@ -38,7 +38,6 @@ from streamdp.learners.local_counts import CellReports
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.local_roots import Roots
 from streamdp.learners.pan import PanBatches
-from streamdp.learners.ranks import Ranks
 from streamdp.learners.shuffle import ShuffleBatches
 from streamdp.learners.sums import Mixed
 from streamdp.ledger.loans import CarriedRows
@@ -83,6 +82,7 @@ class Transcript:
     releases: list[tuple[Any, np.ndarray, Any]] = field(default_factory=list)
     interrupt: frozenset[int] = frozenset()
     begun: int = 0
+    within: bool = False  # whether a sum is part of a release that is noted as a whole
     told: float = 0.0  # the amount that the report which is made now is made for, a mu if it is `gdp`
     gdp: bool = False
     asked: bool = False  # whether the answers that are given now are for a mu
@@ -125,6 +125,9 @@ class Transcript:
 
     def grid(self, real: Any) -> Any:
         def close(mine: GridSum, rng: Any) -> np.ndarray:
+            if self.within:
+                inner: np.ndarray = real(mine, rng)
+                return inner
             self.begin()
             pure, exact = isinstance(mine, LaplaceSum), mine.total.astype(float)
             measure = self.laplace(mine.scale) if pure else self.normal(mine.scale * mine.louder)
@@ -149,17 +152,20 @@ class Transcript:
     def held(self, real: Any) -> Any:
         def close(mine: HeldPure, rng: Any, rows: int) -> np.ndarray:
             self.begin()
-            exact = np.concatenate([mine._sum, *mine._places[:, : mine._rows].copy()], dtype=float)
-            summed = len(mine._sum)
-            ranks = [mine._epsilons[block] for block, _ in mine.parts if isinstance(block, Ranks)]
+            kept = list(mine.kept.values())
+            exact = np.concatenate([mine.total, *(one.rows for one in kept)], dtype=float)
 
             def measure(difference: np.ndarray) -> None:
-                self.spent.epsilon += float(np.abs(difference[:summed]).sum()) / mine._scale
-                moved = difference[summed:].reshape(len(ranks), mine._rows) if ranks else np.zeros((0, 0))
-                for epsilon, row in zip(ranks, moved, strict=True):
-                    self.spent.epsilon += epsilon * int(np.count_nonzero(row))
+                of_sums, of_rows = np.split(difference, [len(mine.total)])
+                self.laplace(mine.sum.scale)(of_sums)
+                for one, row in zip(kept, of_rows.reshape(len(kept), -1) if kept else (), strict=True):
+                    self.spent.epsilon += one.epsilon * int(np.count_nonzero(row))
 
-            found: np.ndarray = self.release(("held", exact.size), exact, real(mine, rng, rows), measure)
+            self.within = True
+            try:
+                found: np.ndarray = self.release(("held", exact.size), exact, real(mine, rng, rows), measure)
+            finally:
+                self.within = False
             return found.copy()
 
         return close

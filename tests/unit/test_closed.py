@@ -21,7 +21,8 @@ from streamdp import (
     PureDP,
 )
 from streamdp.errors import BudgetError, ConfigError
-from streamdp.estimators import statistics
+from streamdp.estimators import declared
+from streamdp.estimators.declared import OfNumber
 from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
@@ -345,16 +346,23 @@ def test_a_learner_that_forgets_what_it_must_say_claims_nothing() -> None:
 # --- statistics
 
 
-def test_a_kind_of_statistic_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+class Maximum(OfNumber):
+    """A kind of statistic that says what a record adds, and not how its numbers are read."""
+
+    kind = "max"
+
+
+def test_a_kind_of_statistic_claims_what_it_says_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more name in the table gave counts of cells for a maximum: 988,964 for 100."""
     with pytest.raises(TypeError):
-        statistics.KINDS["max"] = ("share",)  # type: ignore[index]
-    monkeypatch.setattr(statistics, "KINDS", {**statistics.KINDS, "max": ("by", "share"), "most": ("edges", "share")})
-    features = {"x": (0, 100), "g": ["a", "b"]}
+        declared.KINDS["max"] = Maximum  # type: ignore[index]
+    monkeypatch.setattr(declared, "KINDS", {**declared.KINDS, "max": Maximum})
     for trust in ("nobody", "process", "window", "shuffler"):
-        for declared in ({"max": "g"}, {"most": "x", "edges": [0, 50, 100]}):
-            with pytest.raises(ConfigError, match="no statistic of this kind"):
-                Statistics({"m": declared}, features, trust=trust)  # type: ignore[arg-type]
+        size: Any = {} if trust == "nobody" else {"batch_size": 1}
+        largest = Statistics({"m": {"max": "x"}}, {"x": (0, 100)}, trust=trust, **size)  # type: ignore[arg-type]
+        largest.learn_one({"x": 100})
+        with pytest.raises(NotImplementedError):
+            largest.get()
 
 
 def test_a_trust_that_is_not_known_divides_no_budget() -> None:

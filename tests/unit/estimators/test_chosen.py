@@ -11,8 +11,8 @@ from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators import statistics
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import Levels
-from streamdp.learners.chosen import CHOICE, Chosen, divided
-from streamdp.learners.sums import Held
+from streamdp.learners.chosen import CHOICE, Chosen
+from streamdp.learners.sums import Held, divided
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 
 FEATURES: dict[str, Any] = {"a": ["x", "y"], "b": ["u", "v", "w"], "c": (0, 10), "d": ["p", "q"]}
@@ -107,7 +107,7 @@ def test_the_choice_and_all_sums_together_spend_the_budget(budget: Any) -> None:
     held = Held(budget, [(chosen, 0.6), (other.pieces[0], 0.4)])
     summed = [*chosen.pieces[:2], other.pieces[0]]  # at most so many tables of the chosen ones
     sums = [
-        np.concatenate([piece.cells.of(row) == np.arange(piece.size) for piece in summed])
+        np.concatenate([piece.index.of(row) == np.arange(piece.size) for piece in summed])
         for row in (np.array([[0.0, 0, 0]]), np.array([[1.0, 1, 1]]))
     ]
     factors = np.repeat([held.parts[0][1], held.parts[1][1]], [6 + 4, 4])

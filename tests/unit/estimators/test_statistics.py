@@ -788,12 +788,13 @@ def test_windows_of_texts_add_up_and_nothing_of_them_stays_in_memory() -> None:
     for i in range(1250):
         found.learn_one({"city": "ab"[i % 2], "x": 50})
     assert found.get()["words"]["a"] == pytest.approx(500, abs=120)
-    [keyed, *_] = found.learner._sum.keyed.values()
-    texts = keyed._texts
-    assert np.count_nonzero(texts) > 200
+    [kept, *_] = found.learner._sum.kept.values()
+    rows = kept.rows
+    assert np.count_nonzero(rows["text"]) > 200
     found.close_batch()
-    assert not texts.any()
-    assert not copy.deepcopy(found).learner._sum.keyed[keyed.block]._texts.size
+    assert not rows["text"].any()
+    assert not rows["adds"].any()
+    assert not any(one.rows.size for one in copy.deepcopy(found).learner._sum.kept.values())
 
 
 def test_texts_that_nobody_declared_need_a_window_and_a_delta() -> None:
@@ -906,7 +907,7 @@ def test_the_law_of_each_draw_is_as_far_from_its_neighbours_as_its_share_of_epsi
     asked: list[tuple[float, float, float, float]] = []
     monkeypatch.setattr(ranks, "drawn", lambda counts, *given: asked.append(given[:4]) or 0)
     groups = Levels(0, 2) if several else All()
-    ranks.Ranks(groups, 1, (0.5,)).released(np.zeros(1000, dtype=np.int64), 1.0, SeededEntropy(1))
+    ranks.Ranks(groups, 1, (0.5,)).released(np.zeros(1000, dtype=np.int64), 1.0, 0.0, SeededEntropy(1))
     for_draws = 1 - ranks.COUNTED * several
     shares = [for_draws * part for part in (ranks.VALUE, (1 - ranks.VALUE) / 2, (1 - ranks.VALUE) / 2)]
     assert sum(shares) + ranks.COUNTED * several == pytest.approx(1)
@@ -946,9 +947,9 @@ def test_nothing_of_an_open_window_is_in_a_state_or_copy() -> None:
     copied = model.clone(include_attributes=True)
     held = copied.learner._sum
     assert not held.total.any()
-    assert not held._places.any()
+    assert not any(kept.rows.any() for kept in held.kept.values())
     model.learner.discard()
-    assert not model.learner._sum._places.any()
+    assert not any(kept.rows.any() for kept in model.learner._sum.kept.values())
 
 
 @pytest.mark.parametrize("every", [None, "1 day"])

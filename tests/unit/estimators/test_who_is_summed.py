@@ -124,7 +124,7 @@ def halves_the_noise_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
 
     def init(self: HeldPure, *given: Any) -> None:
         real(self, *given)
-        self._scale /= 2
+        self.sum.scale /= 2
 
     patch.setattr(HeldPure, "__init__", init)
 

@@ -1,0 +1,529 @@
+"""Declared statistics: how each kind is read from a declaration, and its numbers and limits from what was released.
+
+A kind is a class in `KINDS`, and nothing else knows one by its name. It says what block of numbers a record adds
+(`streamdp.learners.cells`), or what a record reports (`streamdp.learners.local_counts.Part`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamdp.data.declaration import Declaration
+from streamdp.data.encoder import column_of
+from streamdp.data.transforms import CURVES
+from streamdp.errors import BudgetError, ConfigError, is_number, suggestion
+from streamdp.estimators.features import SchemaFeatures
+from streamdp.learners.cells import All, Bins, Cells, Crossed, Index, Levels, Thirds, Values, cells_around
+from streamdp.learners.chosen import Chosen
+from streamdp.learners.hitters import Hitters
+from streamdp.learners.keyed import Keyed, shown
+from streamdp.learners.local_counts import CellReports, Part
+from streamdp.learners.local_roots import Roots
+from streamdp.learners.ranks import Ranks
+from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
+from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, frequencies, means
+
+MOST_CELLS = 1 << 16
+_Edges = Mapping[str, Any]
+
+
+class Reader:
+    """The columns of a schema, for declarations; `pure`: blocks are for Laplace noise and drawn quantiles.
+
+    `trust` is as for `Statistics`; "window" means that exact values are held, of which quantiles can be drawn. Each
+    method raises `ConfigError` with the name of the statistic.
+    """
+
+    def __init__(self, features: SchemaFeatures, pure: bool, trust: str) -> None:
+        self._declarations, self.pure, self.trust, self.held = features.declarations, pure, trust, trust == "window"
+        self._first: dict[str, int] = {}
+        at = 0
+        for name, declared in self._declarations.items():
+            self._first[name] = at
+            at += len(declared.pieces)
+
+    def read(self, name: str, given: Any) -> Declared:
+        """The statistic of a declaration. Raises `BudgetError` for one that needs another budget, too."""
+        kind = kind_of(name, given)
+        if unknown := sorted(map(str, given.keys() - {kind.kind, *kind.options})):
+            known = ", ".join((kind.kind, *kind.options))
+            raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], kind.options)}")
+        share = given.get("share", kind.usual_share(given))
+        if not (is_number(share) and 1e-6 <= share <= 1e6):
+            raise ConfigError(f"{name!r}: expected share to be a number from 1e-6 to 1e6")
+        one = kind.read(self, name, given, float(share))
+        if one.block is not None and one.block.size > MOST_CELLS:
+            raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {one.block.size}")
+        return one
+
+    def text(self, feature: Any) -> tuple[int, ...] | None:
+        """The columns of the bytes of a text; None if it is no declared text."""
+        declared = self._declarations.get(feature) if isinstance(feature, str) else None
+        if declared is None or not declared.length:
+            return None
+        return tuple(range(first := self._first[feature], first + declared.length))
+
+    def _feature(self, name: str, feature: object) -> Declaration:
+        if not isinstance(feature, Hashable) or feature not in self._declarations:
+            known = ", ".join(self._declarations)
+            raise ConfigError(f"{name!r}: expected a declared feature: {known}{suggestion(str(feature), self._first)}")
+        declared = self._declarations[feature]
+        number = len(declared.pieces) == 1 and declared.pieces[0].kind in ("linear", *CURVES)
+        if not (number or declared.codes):
+            raise ConfigError(f"{name!r}: {feature!r} has several columns; expected one number, or categories")
+        return declared
+
+    def number(self, name: str, feature: Any) -> tuple[int, tuple[float, float]] | None:
+        """The column of a number, and its middle and half: see `Declared.place`. None if it is no number."""
+        declared = self._feature(name, feature)
+        if not declared.is_number:
+            return None
+        (piece,) = declared.pieces
+        low, high = (float(bound) for bound in declared.values)
+        if piece.kind != "linear":
+            low, high = piece.origin - piece.unit, piece.origin + piece.unit
+        return self._first[feature], (float(low + high) / 2, float(high - low) / 2)
+
+    def edges(self, name: str, of: Any, by: object, given: Any, counted: bool) -> _Edges:
+        """The declared edges by column. Those of a single number that is `counted` may stand alone."""
+        if given is None:
+            return {}
+        columns = [column for each in (of, by) for column in (each if isinstance(each, list | tuple) else (each,))]
+        if not isinstance(given, Mapping):
+            if not counted or isinstance(of, list | tuple):
+                raise ConfigError(f"{name!r}: expected edges to be a mapping, from each number to its edges")
+            return {of: given}
+        sorts = columns if counted else columns[1:]
+        if unknown := [column for column in given if column not in sorts]:
+            raise ConfigError(f"{name!r}: edges of {unknown[0]!r}, which the statistic does not sort by")
+        return given
+
+    def groups(self, name: str, by: Any, edges: _Edges) -> tuple[Index, tuple[Any, ...]]:
+        """The groups and their names, as `sorted` has them."""
+        if self.text(by) is not None:
+            need = 'by a text, whose values nobody declared, are means and sums of numbers, with trust="window"'
+            raise ConfigError(f"{name!r}: {need}")
+        return (All(), (None,)) if by is None else self.sorted(name, by, edges)
+
+    def sorted(self, name: str, columns: Any, edges: _Edges) -> tuple[Index, tuple[Any, ...]]:
+        """The kinds by one column or several, and their names: categories, bins (low, high), or a tuple of these."""
+        if isinstance(columns, list | tuple):
+            nested = any(isinstance(column, list | tuple) for column in columns)
+            if nested or len(columns) < 2 or len({*map(repr, columns)}) < len(columns):
+                raise ConfigError(f"{name!r}: expected two or more different features in a list")
+            indices, values = zip(*(self.sorted(name, column, edges) for column in columns), strict=True)
+            if (count := math.prod(map(len, values))) > MOST_CELLS:
+                raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {count}")
+            return Crossed(indices), tuple(product(*values))
+        declared = self._feature(name, columns)
+        if (number := self.number(name, columns)) is None:
+            if columns in edges:
+                raise ConfigError(f"{name!r}: {columns!r} has categories, and so no edges")
+            return Levels(self._first[columns], len(declared.values)), tuple(declared.values)
+        if columns not in edges:
+            need = "expected a feature with categories, or the edges of its bins"
+            raise ConfigError(f"{name!r}: {columns!r} is a number; {need}")
+        given, (column, (middle, half)) = edges[columns], number
+        fits = isinstance(given, list | tuple) and len(given) > 2 and all(is_number(edge) for edge in given)
+        bounds = np.array(given if fits else [], dtype=float)
+        if not fits or not np.all(np.diff(bounds) > 0) or not np.all(np.isfinite(bounds)):
+            raise ConfigError(f"{name!r}: expected edges to be three or more finite numbers, ascending")
+        low, high = middle - half, middle + half
+        inner = np.clip((bounds - low) / (high - low) * 2.0 - 1.0, -1, 1)  # as `encoder`, so that one on an edge stays
+        bins = Bins(column, tuple(inner.tolist()))
+        return bins, tuple(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One declared statistic. Each subclass is a kind; what one does not say is not claimed."""
+
+    name: str
+    of: Any  # a column, or several that are counted together
+    by: Any  # a column or several; None: no groups
+    groups: tuple[Any, ...]  # categories, bins as (low, high), or tuples of these; (None,) without `by`
+    items: tuple[Any, ...]  # the same of what is counted, or the levels of quantiles
+    block: Any  # what a record adds
+    place: tuple[float, float]  # (middle, half): a number is middle + half * its column
+    share: float  # of the budget, relative to the others
+
+    kind: ClassVar[str]
+    """Its name in declarations."""
+    options: ClassVar[tuple[str, ...]] = ("by", "edges", "share")
+    """The further keys of a declaration."""
+    listed: ClassVar[bool] = False
+    """Whether a single item has a name, too."""
+    of_cells: ClassVar[bool] = False
+    """Whether each record is in one of several cells, which are estimated."""
+    of_records: ClassVar[bool] = True
+    """Whether limits are for the records themselves, so that they cover noise alone."""
+    asks: ClassVar[bool] = False
+    """Whether a report answers what follows from the reports before."""
+    of_all: ClassVar[bool] = True
+    """Whether all windows release it."""
+    delta_with: ClassVar[str] = ""
+    """The trust with which it needs a budget with a delta."""
+    alone: ClassVar[bool] = False
+    """Whether there is one of its kind at most, and no texts that nobody declared beside it."""
+
+    @classmethod
+    def usual_share(cls, given: Mapping[str, Any]) -> float:
+        """The share of a declaration without one."""
+        return 1.0
+
+    @classmethod
+    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+        """The statistic of a declaration."""
+        raise NotImplementedError
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The items, or None for a single number."""
+        return self.items if len(self.items) > 1 or self.listed else (None,)
+
+    @property
+    def reports(self) -> int:
+        """How many `parts` it has."""
+        return 1
+
+    def parts(self, epsilon: float) -> list[Part]:
+        """What records report about it, if nobody may see them."""
+        return [CellReports(self.block, epsilon)]
+
+    def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
+        """What is shown of it, with items and groups that a `learner`, or its `parts` for this statistic, found."""
+        yield self
+
+    def of_sums(self, learner: Any, n: int, z: float) -> np.ndarray:
+        """Values and limits (k, 3) at z deviations, from what a learner of sums has released of n records."""
+        sums, noise = learner.released()[self.block]
+        return self.of_released(sums, noise, n, learner.known).with_limits(z)
+
+    def of_released(self, sums: np.ndarray, noise: float, n: int, known: float) -> Estimates:
+        """Values from the `sums`, with the variance `noise`; groups are `known` from so many deviations on."""
+        raise NotImplementedError
+
+    def of_reports(self, parts: Sequence[Any], n: int, z: float) -> np.ndarray:
+        """Values and limits (k, 3) at z deviations, from the reports about its `parts`, of n about all statistics."""
+        return self.of_part(parts[0], n).with_limits(z)
+
+    def of_part(self, part: Any, n: int) -> Estimates:
+        """Values from the reports about its only part."""
+        raise NotImplementedError
+
+    @property
+    def between(self) -> tuple[float, float]:
+        """Where values are."""
+        return -math.inf, math.inf
+
+    @property
+    def doubted(self) -> Declared:
+        """The statistic whose numbers `doubts` reads."""
+        return self
+
+    def doubts(self, estimated: list[list[float]], declarations: Mapping[Any, Any], sums: bool) -> list[str | None]:
+        """A doubt about each `estimated` number with its limits, from `sums` or reports; None: there is none.
+
+        `declarations`: those of the features.
+        """
+        return [None] * len(estimated)
+
+
+class Count(Declared):
+    """How many records are in each cell."""
+
+    kind, of_cells = "count", True
+    options: ClassVar[tuple[str, ...]] = ("edges", "share")
+
+    @classmethod
+    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+        of, by = given[cls.kind], given.get("by")
+        edges = reader.edges(name, of, by, given.get("edges"), counted=True)
+        index, groups = reader.groups(name, by, edges)
+        cells, items = reader.sorted(name, of, edges)
+        number = None if isinstance(of, list | tuple) else reader.number(name, of)
+        return cls(name, of, by, groups, items, Cells(index, cells), number[1] if number else (0.0, 1.0), share)
+
+    def shares(self, found: Frequencies, n: int, known: float = KNOWN) -> Estimates:
+        """The estimates that are shown of frequencies."""
+        return found.counts(n)
+
+    def of_released(self, sums: np.ndarray, noise: float, n: int, known: float) -> Estimates:
+        return self.shares(frequencies(sums, noise, n), n, known)
+
+    def of_part(self, part: Any, n: int) -> Estimates:
+        return self.shares(part.frequencies(), n)
+
+
+class Table(Count):
+    """A table that some windows chose."""
+
+    of_all = False
+
+
+class Proportion(Count):
+    """The share of each cell in its group."""
+
+    kind, options = "proportion", ("by", "edges", "share")
+    of_records = False
+
+    def shares(self, found: Frequencies, n: int, known: float = KNOWN) -> Estimates:
+        return found.shares(len(self.items), known)
+
+
+class Histogram(Count):
+    """Counts of cells, in order."""
+
+    kind, options = "histogram", ("edges", "by", "share")
+    listed = True
+
+    def doubts(self, estimated: list[list[float]], declarations: Mapping[Any, Any], sums: bool) -> list[str | None]:
+        """See `Declared.doubts`: those of a number about its first and last bins within bounds."""
+        found: list[str | None] = [None] * len(estimated)
+        if isinstance(self.of, list | tuple) or not isinstance(self.items[0], tuple):
+            return found
+        middle, half = self.place
+        edges, k = [low for low, _ in self.items[1:]], len(self.items)
+        first, last = np.searchsorted(edges, (middle - half, middle + half), side="right").tolist()
+        bins = np.clip(self.items, middle - half, middle + half)[first : last + 1].tolist()
+        for at in range(0, len(estimated) if last > first else 0, k):
+            numbers = estimated[at + first : at + last + 1]
+            for place, above in ((first, False), (last, True)):
+                found[at + place] = outer_bin(repr(self.name), self.of, bins, numbers, above)
+        return found
+
+
+class OfNumber(Declared):
+    """A statistic of a number."""
+
+    of_records = False
+
+    @classmethod
+    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+        of, by = given.get("of", given[cls.kind]), given.get("by")
+        edges = reader.edges(name, of, by, given.get("edges"), counted=False)
+        index, groups = reader.groups(name, by, edges)
+        if (number := reader.number(name, of)) is None:
+            raise ConfigError(f"{name!r}: {cls.kind} needs a feature with a number with bounds")
+        return cls(name, of, by, groups, *cls.block_of(reader, name, given[cls.kind], index, *number), number[1], share)
+
+    @classmethod
+    def block_of(
+        cls, reader: Reader, name: str, given: Any, groups: Index, column: int, place: tuple[float, float]
+    ) -> tuple[tuple[Any, ...], Any]:
+        """The items, and what a record adds."""
+        if not reader.pure:
+            return (), Values(groups, column)
+        return (), Thirds(groups, column) if groups.count > 1 else Values(groups, column, 0.25)
+
+    def doubts(self, estimated: list[list[float]], declarations: Mapping[Any, Any], sums: bool) -> list[str | None]:
+        feature, levels, widths = declarations[self.of], self.items or (None,), self.widths(sums)
+        doubts: list[str | None] = []
+        bounds = np.array(feature.values, dtype=float)
+        turned = column_of(feature.pieces[0], bounds[0]) > 0  # by a power below 0
+        for numbers, q in zip(estimated, levels * len(self.groups), strict=True):
+            if (side := at_bound(numbers, self.place, widths)) is None:
+                doubts.append(None)
+                continue
+            above = bool((side > 0) != turned)
+            what = f"{self.name!r}" if len(levels) == 1 else f"{self.name!r} at {q:g}"
+            share = None if q is None else 1 - q if side > 0 else q
+            doubts.append(outside(what, self.of, float(bounds[int(above)]), above, share))
+        return doubts
+
+    def widths(self, sums: bool) -> tuple[float, float] | None:
+        """Those of the first and the last bin of a quantile, from `sums` or reports; None: it is none."""
+        return None
+
+
+class Mean(OfNumber):
+    """The mean of a number."""
+
+    kind = "mean"
+
+    @classmethod
+    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+        of, by = given[cls.kind], given.get("by")
+        if reader.held and (text := reader.text(by)) is not None and (number := reader.number(name, of)) is not None:
+            return cls(name, of, by, (), (), Keyed(text, number[0]), number[1], share)
+        return super().read(reader, name, given, share)
+
+    def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
+        """See `Declared.found`: the groups by a text are the texts that were found, in order."""
+        by_text = learner is not None and not self.groups
+        yield replace(self, groups=tuple(map(shown, learner.texts[self.block][0]))) if by_text else self
+
+    def of_released(self, sums: np.ndarray, noise: float, n: int, known: float) -> Estimates:
+        moments, noises = self.block.moments(sums, noise, n)
+        mean, (middle, half) = means(moments, noises, known), self.place
+        return Estimates(middle + half * mean.values, half * mean.deviations)
+
+    def of_part(self, part: Any, n: int) -> Estimates:
+        found: Estimates = part.frequencies().means(self.place[0] + self.place[1] * part.levels)
+        return found
+
+    @property
+    def between(self) -> tuple[float, float]:
+        return self.place[0] - self.place[1], self.place[0] + self.place[1]
+
+
+class Sum(Mean):
+    """The sum of a number."""
+
+    kind = "sum"
+    of_records = True
+
+    def of_released(self, sums: np.ndarray, noise: float, n: int, known: float) -> Estimates:
+        moments, noises = self.block.moments(sums, noise, n)
+        middle, half = self.place
+        deviation = math.hypot(middle * math.sqrt(noises[0]), half * math.sqrt(noises[1]))
+        total = middle * moments[0] + half * moments[1]
+        return Estimates(total, np.full(len(total), deviation))
+
+    def of_part(self, part: Any, n: int) -> Estimates:
+        found: Estimates = part.frequencies().counts(n, self.place[0] + self.place[1] * part.levels)
+        return found
+
+    between = Declared.between
+
+    @property
+    def doubted(self) -> Declared:
+        """See `Declared.doubted`: it is at a bound if the mean of its records is."""
+        return Mean(**vars(self))
+
+
+class Quantile(OfNumber):
+    """One or several quantiles of a number."""
+
+    kind, options, asks, delta_with = "quantile", ("of", "by", "edges", "share"), True, "process"
+
+    @classmethod
+    def block_of(
+        cls, reader: Reader, name: str, given: Any, groups: Index, column: int, place: tuple[float, float]
+    ) -> tuple[tuple[Any, ...], Any]:
+        levels = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if not levels or not all(is_number(q) and 0 < q < 1 for q in levels) or list(levels) != sorted(set(levels)):
+            raise ConfigError(f"{name!r}: expected quantile to be a number in (0, 1), or a list of such, ascending")
+        levels, zero = tuple(float(q) for q in levels), -place[0] / place[1]
+        if reader.pure and not reader.held:
+            raise BudgetError(f"{name!r}: a quantile of batches needs a delta, such as eps=1,delta=1e-6")
+        if reader.pure:
+            return levels, Ranks(groups, column, levels, zero)
+        count = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
+        return levels, Cells(groups, Bins(column, tuple(cells_around(zero, count).tolist())), ordered=True)
+
+    @property
+    def reports(self) -> int:
+        return len(self.items)
+
+    def parts(self, epsilon: float) -> list[Part]:
+        return [Roots(self.block.groups, self.block.bins.column, q, epsilon) for q in self.items]
+
+    def of_sums(self, learner: Any, n: int, z: float) -> np.ndarray:
+        found: np.ndarray = self.block.quantiles(*learner.released()[self.block], self.items, self.place, z)
+        return found
+
+    def of_reports(self, parts: Sequence[Any], n: int, z: float) -> np.ndarray:
+        values = np.sort(np.stack([part.quantiles() for part in parts], axis=1), axis=1)
+        limits = np.stack([part.limits(z) for part in parts], axis=1)
+        return self.place[0] + self.place[1] * np.concatenate([values[:, :, None], limits], axis=2).reshape(-1, 3)
+
+    def widths(self, sums: bool) -> tuple[float, float]:
+        if not sums:
+            return 2 / BINS, 2 / BINS
+        edges = self.block.edges
+        return edges[1] - edges[0], edges[-1] - edges[-2]
+
+
+class HeavyHitters(Declared):
+    """The most frequent texts."""
+
+    kind, options = "heavy_hitters", ("share",)
+    listed = True
+
+    @classmethod
+    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+        of = given[cls.kind]
+        if (columns := reader.text(of)) is None:
+            raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
+        if reader.trust not in ("nobody", "window"):
+            need = 'expected trust="nobody" or "window", because the domain is open'
+            raise ConfigError(f"{name!r}: heavy_hitters: {need}; or the count of declared categories")
+        return cls(name, of, None, (None,), columns, Keyed(columns), (0.0, 1.0), share)
+
+    def parts(self, epsilon: float) -> list[Part]:
+        return [Hitters(self.items, epsilon)]
+
+    def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
+        """See `Declared.found`: the items are the texts that were found, the most frequent first."""
+        if learner is None:
+            items: list[str] = []
+        elif parts:
+            items = parts[0].found()[0]
+        else:
+            texts, sums = learner.texts[self.block]
+            items = [shown(text) for text in texts[np.argsort(-sums[:, 0], kind="stable")]]
+        yield replace(self, items=tuple(items))
+
+    def of_released(self, sums: np.ndarray, noise: float, n: int, known: float) -> Estimates:
+        counts, windows = sums[np.argsort(-sums[:, 0], kind="stable")].T
+        return Estimates(counts, np.sqrt(noise * windows))
+
+    def of_part(self, part: Any, n: int) -> Estimates:
+        found: Estimates = part.found()[1].counts(n)
+        return found
+
+
+class Pairs(Declared):
+    """The tables of two of several columns that a window chooses."""
+
+    kind, options, alone, delta_with = "pairs", ("edges", "share"), True, "window"
+
+    @classmethod
+    def usual_share(cls, given: Mapping[str, Any]) -> float:
+        """See `Declared.usual_share`: as many as there are tables."""
+        columns = given[cls.kind]
+        return max(1.0, len(columns) - 1.0) if isinstance(columns, list | tuple) else 1.0
+
+    @classmethod
+    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+        of = given[cls.kind]
+        plain = isinstance(of, list | tuple) and not any(isinstance(one, list | tuple) for one in of)
+        if not plain or len({*map(repr, of)}) < max(3, len(of)):
+            raise ConfigError(f"{name!r}: expected pairs of a list of three or more different features")
+        if not reader.held:
+            raise ConfigError(f'{name!r}: tables are chosen by the exact counts of a window: expected trust="window"')
+        if reader.pure:
+            raise BudgetError(f"{name!r}: a choice of tables needs a delta, such as eps=1,delta=1e-6")
+        edges = reader.edges(name, of, None, given.get("edges"), counted=True)
+        indices, values = zip(*(reader.sorted(name, column, edges) for column in of), strict=True)
+        return cls(name, tuple(of), None, (None,), values, Chosen(indices), (0.0, 1.0), share)
+
+    def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
+        """See `Declared.found`: the tables that were chosen."""
+        released = {} if learner is None else learner.released()
+        pairs = zip(combinations(zip(self.of, self.items, strict=True), 2), self.block.pieces, strict=True)
+        for ((a, of_a), (b, of_b)), block in pairs:
+            if block in released and released[block][0].any():
+                items = tuple(product(of_a, of_b))
+                yield Table(f"{self.name}: {a}, {b}", (a, b), None, (None,), items, block, self.place, self.share)
+
+
+KINDS: Mapping[str, type[Declared]] = MappingProxyType(
+    {kind.kind: kind for kind in (Mean, Sum, Count, Proportion, Histogram, Quantile, HeavyHitters, Pairs)}
+)
+
+
+def kind_of(name: str, given: Any) -> type[Declared]:
+    """The kind of a declaration. Raises `ConfigError` with its `name` unless it has one."""
+    kinds = [kind for key, kind in KINDS.items() if isinstance(given, Mapping) and key in given]
+    if len(kinds) != 1:
+        raise ConfigError(f"{name!r}: expected a mapping with one of {', '.join(KINDS)}")
+    return kinds[0]
