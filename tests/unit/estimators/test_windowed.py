@@ -91,12 +91,6 @@ def test_windows_are_those_of_a_plain_replay(window: int, items: int, least: int
     np.testing.assert_array_equal(learner.theta, theta)
 
 
-def test_text_and_bytes_are_one_person() -> None:
-    learner = made(window=4, method=Plain(1))
-    learner.learn_encoded(np.ones((4, 2)), np.ones(4), subjects=["ann", b"ann", "bob", b"bob"])
-    assert learner.n_users == 2
-
-
 def test_a_window_with_too_few_users_goes_on() -> None:
     learner = made(window=5, method=Plain(4))
     X, y, _ = stream(20, 2)
