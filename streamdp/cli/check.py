@@ -179,8 +179,7 @@ def _planned(config: JobConfig, found: Inspection) -> Prospect | None:
 
 
 def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, object]:
-    from streamdp.config.checking import come_again, few_workers, unended
-    from streamdp.config.trust import COUNTS
+    from streamdp.config.checking import between, come_again, few_workers, unended
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals
 
@@ -206,7 +205,7 @@ def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problem
             *come_again(config, found),
             *few_workers(config, plan),
             *found.padded(),
-            *(found.between(config.trust in COUNTS) if config.has_model and config.model.loss is None else []),
+            *between(config, found),
             *(refusals(config) if config.has_model else []),
             *found.identifying(),
             *([*found.warnings(), *found.never_seen()] if found.fit else []),

@@ -12,6 +12,7 @@ from streamdp.config.job import JobConfig
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.prospect import Prospect, prospect
 from streamdp.config.settings import ReadConfig
+from streamdp.config.trust import loss_of_mean
 from streamdp.config.yaml12 import YamlText
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
@@ -135,6 +136,17 @@ def come_again(job: JobConfig, inspection: Inspection) -> list[str]:
         f"the first {records:,} records are of {people:,} people: in a batch, one record of a person is learned, and"
         " further ones are left out, because they share its noise; trust: window protects all records of a person"
         " together and learns up to model.items_per_user of them"
+    ]
+
+
+def between(job: JobConfig, inspection: Inspection) -> list[str]:
+    """Say that Huber's loss, the default, learns a number between mean and median of the target, if it does."""
+    if not job.has_model or job.model.loss is not None or not (found := loss_of_mean(inspection.targets, job.trust)):
+        return []
+    of_counts = "loss: poisson the mean of counts, " if found[0] == "poisson" else ""
+    return [
+        f"{job.schema_.target.column!r}: {found[1]}, and Huber's loss, the default, learns a number between mean and "
+        f"median: loss: squared learns the mean, {of_counts}and loss: quantile the median"
     ]
 
 

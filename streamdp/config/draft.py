@@ -21,8 +21,7 @@ import polars as pl
 
 from connectors.textform import TextForm
 from streamdp.config.file import stem
-from streamdp.config.trust import ANSWERS, COUNTS, NEED_DELTA, QUESTION, usual_trust
-from streamdp.data.inspection import are_counts, uneven
+from streamdp.config.trust import ANSWERS, NEED_DELTA, QUESTION, loss_of_mean, usual_trust
 from streamdp.data.notation import Notation
 from streamdp.errors import ConfigError, suggestion
 from streamdp.estimators.door import Trust
@@ -513,18 +512,14 @@ def _alike(found: Sequence[str]) -> list[str]:
 
 
 def _loss(column: DraftColumn, trust: Trust) -> str | None:
-    """The line of another loss than Huber's, which learns neither the mean nor the median of a target; None: of none.
-
-    The losses of counts were compared by `python -m benchmarks.counts`.
-    """
+    """The line of another loss than Huber's, if that learns neither the mean nor the median of a target; else None."""
     if column.kind != "number" or set(column.counts) == {"0", "1"}:
         return None
     values = column.values.str.strip_chars().cast(pl.Float64, strict=False).drop_nulls().to_numpy()
-    if (why := uneven(values)) is None:
+    if (found := loss_of_mean(values, trust)) is None:
         return None
-    if trust in COUNTS and are_counts(values):
-        return f"  loss: poisson  # learns the mean of counts, whose logarithm is linear, because {why}"
-    return f"  loss: squared  # learns the mean, because {why}"
+    of_counts = " of counts, whose logarithm is linear" if found[0] == "poisson" else ""
+    return f"  loss: {found[0]}  # learns the mean{of_counts}, because {found[1]}"
 
 
 def _bounds(column: DraftColumn) -> str:

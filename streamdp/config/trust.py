@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamdp import estimators
 from streamdp.errors import BudgetError
 from streamdp.estimators.door import Trust, chosen, trust_of
@@ -33,12 +35,31 @@ ANSWERS: dict[Trust, str] = {
 """What the answers mean."""
 
 NEED_DELTA: tuple[Trust, ...] = ("process", "window", "shuffler")
-COUNTS: tuple[Trust, ...] = ("process", "window")
-"""Where a draft takes the Poisson loss for counts: `python -m benchmarks.counts`."""
 LEAST_DELTA = 1e-8
 """delta of a job that does not say how many records it expects."""
 WHOLE_FILE = 2**20
 """A window of a file ends with the file, or after so many records."""
+
+_ENOUGH, _FAR_APART = 50, 0.25  # targets that say something; of a spread, between mean and median
+
+
+def loss_of_mean(values: np.ndarray, trust: Trust) -> tuple[str, str] | None:
+    """Return a loss that learns the mean of targets (n,), and why Huber's does not; None: it does, or they are few.
+
+    The losses of counts were compared by `python -m benchmarks.counts`.
+    """
+    if len(values) < _ENOUGH:
+        return None
+    kinds, numbers = np.unique(values, return_counts=True)
+    apart = abs(float(np.mean(values) - np.median(values)))
+    if 2 * numbers.max() >= len(values) and len(kinds) > 1:
+        why = "most values are the same"
+    elif apart > _FAR_APART * float(np.std(values)):
+        why = "mean and median are far apart"
+    else:
+        return None
+    counts = trust in ("process", "window") and len(kinds) > 2 and np.all((kinds >= 0) & (kinds == np.floor(kinds)))
+    return "poisson" if counts else "squared", why
 
 
 def usual_trust(settings: Mapping[str, object]) -> Trust:

@@ -22,7 +22,7 @@ from streamdp.data.schema import Schema
 
 OFTEN = 0.1
 """The share of values that is worth a warning."""
-_TARGETS, _FAR_APART = 100_000, 0.25  # how many are looked at; of a spread, between mean and median
+_TARGETS = 100_000  # how many are looked at
 _ENOUGH = 50
 _PEOPLE = 1_000_000
 _OTHERS, _NAMED, _SHARED = 10_000, 5, 10
@@ -128,21 +128,6 @@ class _Likeness:
         if self._levels:
             return f"{'more' if apart[level] > 0 else 'less'} often {self._levels[level]!r}"
         return f"{'larger' if apart[level] > 0 else 'smaller'} on average"
-
-
-def uneven(values: np.ndarray) -> str | None:
-    """Why Huber's loss learns neither the mean nor the median of numbers (n,); None: they are alike, or few."""
-    if len(values) < _ENOUGH:
-        return None
-    if 2 * np.unique(values, return_counts=True)[1].max() >= len(values) and np.ptp(values):
-        return "most values are the same"
-    apart = abs(float(np.mean(values) - np.median(values)))
-    return "mean and median are far apart" if apart > _FAR_APART * float(np.std(values)) else None
-
-
-def are_counts(values: np.ndarray) -> bool:
-    """Whether numbers (n,) look like counts: whole, none below 0, and more than two of them differ."""
-    return bool(np.all((values >= 0) & (values == np.floor(values)))) and len(np.unique(values)) > 2
 
 
 class Inspection:
@@ -265,19 +250,10 @@ class Inspection:
             out.append(f"in the records that are left out {', '.join(differ)}: the model is not for people like them")
         return out
 
-    def between(self, log_link: bool) -> list[str]:
-        """Say that Huber's loss learns a number between the mean and the median of the target, if it does.
-
-        `log_link`: whether the loss may be one whose mean has a linear logarithm.
-        """
-        values = np.concatenate([np.zeros(0), *self._targets])
-        if (why := uneven(values)) is None:
-            return []
-        of_counts = "loss: poisson the mean of counts, " if log_link and are_counts(values) else ""
-        return [
-            f"{self._schema.target!r}: {why}, and Huber's loss, the default, learns a number between mean and median: "
-            f"loss: squared learns the mean, {of_counts}and loss: quantile the median"
-        ]
+    @property
+    def targets(self) -> np.ndarray:
+        """The numbers of the target in the first records."""
+        return np.concatenate([np.zeros(0), *self._targets])
 
     def padded(self) -> list[str]:
         """The columns of which many values are declared ones with blanks around them, one sentence each."""

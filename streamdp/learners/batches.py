@@ -25,7 +25,7 @@ from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import NotAtBoundaryError, NotAvailableError, check_choice, check_whole
 from streamdp.learners.learner import WITH_DELTA, Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.region import USUAL, Region, check_link, check_newton, check_unplanned
+from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.optim.ac_sa import Problem
 from streamdp.optim.batch_steps import BatchSteps, Probes
 from streamdp.optim.curvature import Curvature, has_curvature
@@ -103,8 +103,8 @@ class Batches(Learner):
         self.follows = follows(plan.change, None if self.method == "newton" else f'with method="{self.method}"')
         self.free = self.method == "newton" and all(free_units(problem.intercept, problem.given_domain).values())
         """Whether theta is learned in units that follow from what was released."""
-        check_link(problem.loss, self.method == "newton")
-        if self.method == "newton":
+        self.log_links = self.method == "newton"
+        if self.log_links:
             check_newton(problem.loss, "ac-sa")
             check_unplanned(vars(plan), "ac-sa")
             if not problem.given_domain:

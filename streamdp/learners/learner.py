@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 
-from streamdp.errors import BudgetError, NotAvailableError
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.domains import Domain, RealSpace
 from streamdp.privacy.entropy import AnyRng
@@ -102,12 +102,19 @@ class Learner(ABC):
     """Whether it can learn from the messages of a separate shuffler."""
     method_name: str | None = None
     """The method that learns, where there are several."""
+    log_links: bool = False
+    """Whether its steps learn a mean whose logarithm is linear: Newton's do, with scaling."""
     dated: ClassVar[bool] = False
     """Whether targets are times, by which rows may be too late: see `keeps`."""
     batch_steps: BatchSteps | None = None
     """What makes the steps, if they are made with the noisy sums of batches; None before the columns are known."""
 
     def __init__(self, problem: LinearProblem, budget: Budget, rng: AnyRng) -> None:
+        if problem.loss.log_link and not self.log_links:
+            raise ConfigError(
+                f"loss: {problem.loss.name} is learned by Newton's steps alone: use trust process, shuffler or window, "
+                "with their usual method and scaling; or loss squared, which learns a mean that is linear"
+            )
         self.problem, self.budget, self.rng = problem, budget, rng
         self.columns: Columns | None = None
         self.seen = np.zeros(1, dtype=np.int64)

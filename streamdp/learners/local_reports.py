@@ -18,7 +18,6 @@ from streamdp.data.floats import finite_array, flag, floats
 from streamdp.errors import ConfigError, SchemaError, check_choice
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.region import check_link
 from streamdp.optim import follow, loops, odds
 from streamdp.optim.arrays import CHANGES, Arrays
 from streamdp.optim.local_learning import LocalStep, absorb, absorb_bit, learn
@@ -118,7 +117,6 @@ class LocalReports(Learner):
         averaged: bool,
         change: OnChange | None,
     ) -> None:
-        check_link(problem.loss, False)
         super().__init__(replace(problem, loss=weighted_by_norm(problem.loss)), budget, rng)
         if scaling is not None:
             check_choice("scaling", scaling, get_args(Scaling), " or None")

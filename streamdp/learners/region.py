@@ -42,15 +42,6 @@ def check_newton(loss: Loss, planned: str) -> None:
         raise ConfigError("weighting: Newton's steps have a weight of their own: leave it out")
 
 
-def check_link(loss: Loss, newton: bool) -> None:
-    """Raise `ConfigError` for a loss with a log link and other steps than those by `newton`, with scaling."""
-    if loss.log_link and not newton:
-        raise ConfigError(
-            f"loss: {loss.name} is learned by Newton's steps alone: use trust process, shuffler or window, with their "
-            "usual method and scaling; or loss squared, which learns a mean that is linear"
-        )
-
-
 @dataclass(frozen=True)
 class Region:
     """The domain of a problem with its projection and size, and the constants of the loss on it.

@@ -17,7 +17,7 @@ from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole,
 from streamdp.learners.learner import WITH_DELTA, Collector, People
 from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.learners.open_users import OpenUsers, Users
-from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_link, check_unplanned
+from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_unplanned
 from streamdp.learners.user_answers import (
     MOST_ITEMS,
     UserReport,
@@ -137,7 +137,6 @@ class UserReports(Collector):
         rng: Rng,
         plan: UserPlan,
     ) -> None:
-        check_link(problem.loss, False)
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         planned = plan.centre != "zero" or any(getattr(plan, n) != usual for n, usual in PLANNED_ONLY.items())
         usual = "ac-sa" if planned else "asgd"

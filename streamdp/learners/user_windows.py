@@ -25,7 +25,7 @@ from streamdp.errors import (
 )
 from streamdp.learners.learner import WITH_DELTA, Collector
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.region import USUAL, Region, check_link, check_newton, check_unplanned
+from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
 from streamdp.learners.user_answers import sensitivity_of_average
 from streamdp.learners.user_reports import UserWindow
 from streamdp.learners.window_buffer import Gathering
@@ -104,30 +104,26 @@ class Windows(Collector):
     ) -> None:
         if not isinstance(budget, ApproxDP):
             raise BudgetError(f"windows of users: expected eps=E,delta=D, got {budget}")
-        super().__init__(problem, budget, rng)
-        self.region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
-        self.plan, self.given = plan, problem
+        region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         plain = plan.smoothness is None and not plan.strong_convexity and problem.loss.weighting is None
         usual = NEWTON if has_curvature(problem.loss) and plain else _PLANNED
-        self._use(usual if isinstance(plan.method, str) and plan.method == "auto" else plan.method)
+        self.plan = plan
+        self.method = method_for(usual if isinstance(plan.method, str) and plan.method == "auto" else plan.method)
+        newton = isinstance(self.method, NewtonSteps)
+        self.log_links = newton and plan.scaling != "none"
+        follow = follows(plan.change, None if newton else f'with method="{self.method.name}"')
+        if isinstance(self.method, NewtonSteps) and not follow:
+            self.method = replace(self.method, follow=False)
+        if self.method.name == NEWTON:
+            check_newton(problem.loss, _PLANNED)
+        if self.method.free:
+            check_unplanned(vars(plan), _PLANNED)
+            problem = replace(problem, domain=problem.domain if problem.given_domain else RealSpace())
+        super().__init__(problem, budget, rng)
+        self.region = replace(region, problem=problem)
         self.open = Release(budget, int(plan.items_per_user))
         self.gathered = Gathering(self.open, plan.window)
         self.counts = {"n_users": 0, "n_windows": 0, "n_stopped": 0}
-
-    def _use(self, method: str | Method) -> None:
-        self.method, domain = method_for(method), self.given.domain
-        newton = isinstance(self.method, NewtonSteps)
-        follow = follows(self.plan.change, None if newton else f'with method="{self.method.name}"')
-        if isinstance(self.method, NewtonSteps) and not follow:
-            self.method = replace(self.method, follow=False)
-        check_link(self.given.loss, newton and self.plan.scaling != "none")
-        if self.method.name == NEWTON:
-            check_newton(self.given.loss, _PLANNED)
-        if self.method.free:
-            check_unplanned(vars(self.plan), _PLANNED)
-            domain = domain if self.given.given_domain else RealSpace()
-        self.problem = replace(self.given, domain=domain)
-        self.region = replace(self.region, problem=self.problem)
 
     def begin(self, columns: Columns) -> None:
         problem, p = self.problem, len(columns)
