@@ -1,4 +1,4 @@
-"""`make figures` goes on where it ended, and every study and notebook is a step of it."""
+"""Every study and notebook is a step of `make figures`, and a page that is older than its code has a reason."""
 
 import re
 import subprocess
@@ -9,55 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import figures
-from benchmarks.figures import STEPS, Record, Step, commit, differences, note, older, records, run, summary
+from benchmarks.figures import STEPS, Record, Step, differences, note, older, records
 from studies import verdicts
 from tests.support.paths import ROOT
-
-
-@pytest.fixture(autouse=True)
-def on_main(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code that is tested may be of a branch."""
-    monkeypatch.setattr(figures, "commit", lambda: "0123456789")
-
-
-pytestmark = pytest.mark.usefixtures("settings_of_git")
-NOTE = "import sys; open(sys.argv[1], 'a').write('x')"
-
-
-def test_a_step_that_failed_is_run_again_and_one_that_ended_is_not(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ran = [tmp_path / "good", tmp_path / "bad"]
-    good = Step("good", ("-S", "-c", NOTE, str(ran[0])), "benchmarks.shared.pages")
-    bad = Step("bad", ("-S", "-c", f"{NOTE}; sys.exit(1)", str(ran[1])), "benchmarks.shared.pages")
-    book, logs = tmp_path / "figures.jsonl", tmp_path / "logs"
-    assert run([good, bad], book, logs) == ["bad"]
-    shown = capfd.readouterr().out
-    assert "[0 of 2, 0 min, about 5 left] good: begins" in shown
-    assert "[2 of 2, 0 min, about 0 left]" in shown
-    corrected = replace(bad, arguments=("-S", "-c", NOTE, str(ran[1])))
-    assert run([good, corrected], book, logs) == []
-    assert [path.read_text() for path in ran] == ["x", "xx"]
-    assert run([good, corrected], book, logs) == []
-    assert [path.read_text() for path in ran] == ["x", "xx"]
-    assert run([good, corrected], book, logs, again=True) == []
-    assert [path.read_text() for path in ran] == ["xx", "xxx"]
-    assert "2 of 2 steps have a record" in summary([good, corrected], book)
-    assert summary([good, corrected], book).count("up to date") == 2
-
-
-def test_a_step_that_would_not_end_in_time_is_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    slow = Step("slow", ("-S", "-c", NOTE, str(tmp_path / "slow")), "benchmarks.shared.pages")
-    quick = Step("quick", ("-S", "-c", NOTE, str(tmp_path / "quick")), "benchmarks.shared.pages")
-    book = tmp_path / "figures.jsonl"
-    note(Record("slow", "0", "old", 3600, 3600), book)
-    note(Record("quick", "0", "old", 1, 1), book)
-    assert summary([slow], book).count("its inputs have changed") == 1
-    assert run([slow, quick], book, tmp_path / "logs", minutes=30) == []
-    assert "slow: left for another run" in capfd.readouterr().out
-    assert not (tmp_path / "slow").exists()
-    assert records(book)["quick"].inputs == quick.inputs
-    assert records(book)["slow"].inputs == "old"
 
 
 def test_the_hash_changes_with_what_a_step_needs_and_with_nothing_else(
@@ -89,6 +43,7 @@ def test_every_notebook_and_study_is_a_step() -> None:
     assert set(records(figures.FILE)) <= set(names), "records of steps that are no more"
 
 
+@pytest.mark.usefixtures("settings_of_git")
 def test_a_page_that_is_older_than_its_code_has_a_reason(tmp_path: Path) -> None:
     book, page = tmp_path / "figures.jsonl", tmp_path / "pages.md"
     step = Step("pages --write", ("-S",), "benchmarks.shared.pages")
@@ -111,31 +66,6 @@ def test_a_page_that_is_older_than_its_code_has_a_reason(tmp_path: Path) -> None
     (tmp_path / "alone.md").touch()
     assert wrong() == ["alone is older than the code that it measures"]
     assert wrong(alone="no step writes it") == []
-
-
-def test_records_name_commits_on_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "ROOT", tmp_path)
-
-    def git(*words: str) -> str:
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a", *words]
-        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
-
-    code = tmp_path / "streamdp" / "code.py"
-    code.parent.mkdir()
-    code.touch()
-    git("init", "-q", "-b", "main")
-    git("add", ".")
-    git("commit", "-qm", "first")
-    assert git("rev-parse", "HEAD").startswith(commit())
-    code.write_text("changed")
-    with pytest.raises(SystemExit, match="merge it into main"):
-        commit()
-    git("switch", "-qc", "branch")
-    git("commit", "-qam", "second")
-    with pytest.raises(SystemExit, match="merge it into main"):
-        commit()
-    git("branch", "-qf", "main", "branch")
-    assert git("rev-parse", "HEAD").startswith(commit())
 
 
 def test_numbers_of_documents_are_those_of_the_pages_that_they_name(
