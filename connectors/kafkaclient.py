@@ -188,7 +188,7 @@ def _described(consumer: KafkaConsumer, topic: str) -> Any:
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
-    manager: Any = consumer._manager  # noqa: SLF001 - the public calls ask for all topics, or answer from the cache
+    manager = consumer._manager  # noqa: SLF001 - the public calls ask for all topics, or answer from the cache
     with kafka_errors():
         answer = consumer._net.run(manager.wait_for, manager.send(asked), int(1000 * ANSWER_TIMEOUT_S))  # noqa: SLF001
     return next((t for t in answer.topics if t.name == topic and not t.error_code), None)

@@ -937,7 +937,7 @@ class Estimator(river_base.Estimator, Parameters):
             return {}
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
-    def _named(self, theta: np.ndarray, names: list[object]) -> dict[Any, object]:
+    def _named(self, theta: np.ndarray, names: list[object]) -> dict[object, object]:
         if self.learner.problem.loss.least_scale is not None:
             names = [*names, "(error spread)"]
         return dict(zip(names, theta.tolist(), strict=True))

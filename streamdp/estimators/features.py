@@ -56,7 +56,7 @@ class Features:
         self.row, self.target = self.buffer[None, :-1], self.buffer[-1:]
         """The features (1, p) and the target (1,) in the buffer."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Features, (self.names, self._owner, self._classes), {"_warned": self._warned}
 
     def _make_encoder(self) -> Encoder:
@@ -181,7 +181,7 @@ class SchemaFeatures(Features):
     def _make_encoder(self) -> Encoder:
         return self._schema.encoder(self._classes)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return SchemaFeatures, (self._declared, self._owner, self._classes, self._coded), {"_warned": self._warned}
 
     def pack(self, x: RawRecord, y: float, out: np.ndarray) -> None:

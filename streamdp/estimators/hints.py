@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from inspect import signature
-from typing import Any
 
 from streamdp.errors import BUDGETS, ConfigError, is_number, suggestion
 
@@ -68,7 +67,7 @@ def check_weight(w: object) -> None:
         raise ConfigError(NO_WEIGHTS)
 
 
-def missing(owner: Any, name: str) -> AttributeError:
+def missing(owner: object, name: str) -> AttributeError:
     """Return the error for an attribute, name, that its owner does not have, with what is meant."""
     meant = _ATTRIBUTES.get(name)
     hint = "" if meant is None else f": use {meant}"

@@ -48,16 +48,16 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise StoreDamagedError(f"{name} holds no model that this version can build") from None
 
 
-def _built(model: dict[str, Any]) -> Any:
+def _built(model: dict[str, Any]) -> object:
     kind = getattr(estimators, model["estimator"])
     if model["estimator"] not in estimators.__all__ or not issubclass(kind, Estimator):
         raise ValueError("no estimator")
-    estimator: Any = kind(**{name: _read(name, value) for name, value in model["parameters"].items()})
+    estimator = kind(**{name: _read(name, value) for name, value in model["parameters"].items()})
     estimator.load_state_dict(decode_state(model["state"]))
     return estimator
 
 
-def _read(name: str, value: Any) -> Any:
+def _read(name: str, value: Any) -> object:
     if name == "loss" and isinstance(value, dict):
         return LOSSES[value["loss"]](**value["parameters"])
     if name == "domain" and value is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from inspect import cleandoc, signature
 from textwrap import indent
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -103,14 +103,14 @@ class Parameters:
     budget: Budget | str | None = None
     _: KW_ONLY
     domain: Domain | None = None
-    features: Sequence[str] | Mapping[str, Any] | None = None
+    features: Sequence[str] | Mapping[str, object] | None = None
     intercept: bool = True
     ledger: Ledger | None = None
     seed: int | None = None
     change: OnChange | None = None
 
 
-def given(kind: type[Plan], model: Any) -> Plan:
+def given(kind: type[Plan], model: object) -> Plan:
     """A plan, a dataclass of this `kind`: its fields are parameters of an estimator, `model`."""
     return kind(**{field.name: getattr(model, field.name) for field in fields(kind)})
 

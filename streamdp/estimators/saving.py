@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def save(path: str, kind: str, parameters: Mapping[str, object], state: dict[str
         raise StoreError(f"cannot write {path}: {(error.strerror or type(error).__name__).lower()}") from None
 
 
-def _written(name: str, value: object) -> Any:
+def _written(name: str, value: object) -> object:
     """A parameter as JSON values; `loading` reads them."""
     if name == "ledger" and value is not None:
         raise ConfigError("save: a model with a ledger is kept by a Store, which commits its spends together with it")

@@ -29,7 +29,7 @@ _LEAST = -700.0  # exp(-x) of it is within the doubles
 class Regressor(Estimator, river_base.MiniBatchRegressor):
     """Numbers as targets."""
 
-    target: tuple[float, float] | Mapping[str, Any] | None = field(default=None, kw_only=True)
+    target: tuple[float, float] | Mapping[str, object] | None = field(default=None, kw_only=True)
 
     @cached_property
     def _of_log(self) -> bool:
@@ -200,7 +200,7 @@ class Classifier(Estimator, river_base.MiniBatchClassifier):
         labels = [label.item() if isinstance(label, np.generic) else label for label in self.labels]
         return super().model_dict() | {"classes": [repr(label) for label in labels]}
 
-    def _named(self, theta: np.ndarray, names: list[Any]) -> dict[Any, Any]:
+    def _named(self, theta: np.ndarray, names: list[object]) -> dict[object, object]:
         if self.learner.problem.outputs == 1:
             return super()._named(theta, names)
         blocks = theta.reshape(self.learner.problem.outputs, -1)

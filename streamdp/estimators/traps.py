@@ -23,7 +23,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, weakness
 _PARTS = ("river.compose.", "river.preprocessing.")
 _FAR = 10.0  # a value beyond it, where a scale of about 1 is expected
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
-_given: WeakKeyDictionary[Any, WeakValueDictionary[Any, object]] = WeakKeyDictionary()
+_given: WeakKeyDictionary[object, WeakValueDictionary[object, object]] = WeakKeyDictionary()
 _quiet: dict[str, WeakSet[object]] = {"repeats": WeakSet(), "hints": WeakSet(), "records": WeakSet()}
 _dear: set[type] = set()
 _unsaid: ContextVar[bool] = ContextVar("unsaid", default=False)
@@ -82,7 +82,7 @@ class RepeatedStart:
         """The addresses that are watched, three or none; None: not known yet."""
         return tuple(self._digests) if self._looked == _LOOKS else None
 
-    def note(self, model: Any, x: Any, y: Any) -> None:
+    def note(self, model: Any, x: object, y: object) -> None:
         """Note a record x, y of a model, and warn once when three have come again."""
         known = self._digests.get(id(x))
         if known is None and self._looked == _LOOKS:
@@ -119,7 +119,7 @@ _EACH_TIME = (
 _SALT = secrets.token_bytes(16)
 
 
-def _digest(x: Any, y: Any) -> int | None:
+def _digest(x: Any, y: object) -> int | None:
     """A hash of a record; None if it has values without one."""
     with contextlib.suppress(Exception):  # a value may raise anything
         return hash((_SALT, *x.items(), y))
@@ -207,7 +207,7 @@ def warn_if_raw(model: object, X: np.ndarray) -> None:
         )
 
 
-def _places(item: Any) -> Iterator[tuple[Any, Any]]:
+def _places(item: Any) -> Iterator[tuple[object, object]]:
     """What identifies rows while they exist, with the object that must be alive: the object itself, and its memory."""
     yield id(item), item
     if hasattr(item, "iloc"):  # a choice of columns is a new frame of pandas over the same memory

@@ -17,7 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -413,7 +413,7 @@ class Batches(Learner):
         self._begin_phase()
 
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
-        sequences: Any = [part.batch_steps for part in parts]
+        sequences = [part.batch_steps for part in parts]
         if any(part.weight for part in parts):
             self.batch_steps.estimate[:] = average([steps.estimate for steps in sequences])
         self.batch_steps.merge(sequences, self.batch_steps.estimate.copy())

@@ -55,7 +55,7 @@ class GatheredPart(Learner):
         self._before = self._held = 0  # records of the batches before, in all processes; records here
         self._batches: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _same, (self._inner,)
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class OpenUsers:
         self.rows = np.zeros((0, 0))
         self._filled = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return OpenUsers, (self.items, self.window, self._seconds), {"at": self.at}
 
     @property

@@ -83,7 +83,7 @@ class Series(Learner):
 
     @property
     def full(self) -> int:
-        latest: Any = self.pattern if (window := self._latest(self._begun)) is None else self.windows[window]
+        latest = self.pattern if (window := self._latest(self._begun)) is None else self.windows[window]
         return latest.full
 
     @property
@@ -220,6 +220,6 @@ class Series(Learner):
     def merge(self, parts: Sequence[Self], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         for window in sorted({window for part in parts for window in part.windows})[-KEPT:]:
             several: list[Any] = [part.windows[window] for part in parts if window in part.windows]
-            learner: Any = self.at(window)
+            learner = self.at(window)
             learner.merge(several, average)
             learner.seen[0] = sum(int(one.weight) for one in several)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -216,7 +216,7 @@ class Windows(Collector):
         """Theta (d,) as it is learned: a view."""
         return self._state[: self._d]
 
-    def _scale(self, users: WindowUsers, n: int, plan: Any) -> tuple[Any, np.ndarray]:
+    def _scale(self, users: WindowUsers, n: int, plan: object) -> tuple[object, np.ndarray]:
         """Find new scales with a share of the window's budget, if they are not final.
 
         Returns the plan for the rest of the budget, and the state from which to go on.
@@ -293,7 +293,7 @@ class Windows(Collector):
         finally:
             out[0][:] = out[1][:] = 0
 
-    def _learn_from(self, users: WindowUsers, n: int, plan: Any) -> float:
+    def _learn_from(self, users: WindowUsers, n: int, plan: object) -> float:
         """Learn from a window; return the place in it from which on its records count, as `WindowResult.since`."""
         try:
             plan, state = self._scale(users, n, plan)
@@ -458,7 +458,7 @@ class Windows(Collector):
             "final": self._scaled_columns[2].copy(),
         }
 
-    def read(self, state: Mapping[str, Any]) -> None:
+    def read(self, state: Mapping[str, object]) -> None:
         theta = finite_array(state, "theta", (self._d,))
         kept = finite_array(state, "memory", (self._kept - self._d,))
         released = np.append(theta, kept)

@@ -44,7 +44,7 @@ class Gathering:
         self.release.close()
         self._index: dict[bytes, int] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Gathering, (self.release, self.window)
 
     @property

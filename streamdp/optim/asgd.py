@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class Asgd(Growing):
     def learned(self) -> dict[str, object]:
         return super().learned() | {"blocks": self._arrays(self.blocks).saved_blocks()}
 
-    def read(self, state: Mapping[str, Any], check: Callable[[np.ndarray], None]) -> None:
+    def read(self, state: Mapping[str, object], check: Callable[[np.ndarray], None]) -> None:
         blocks = self._arrays(self.blocks).read_blocks(state)
         super().read(state, check)
         self.blocks = blocks

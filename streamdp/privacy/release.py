@@ -93,7 +93,7 @@ class Release:
         new.sums = copy.deepcopy(self.sums, memo)
         return new
 
-    def __reduce__(self) -> tuple[type[Release], tuple[Budget, int | None], dict[str, Any]]:
+    def __reduce__(self) -> tuple[type[Release], tuple[Budget, int | None], dict[str, object]]:
         return Release, (self.spend, self._together), {"sums": self.sums}
 
     @property

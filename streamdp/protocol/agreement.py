@@ -125,7 +125,7 @@ class Agreement:
         is compared before anything is computed from it.
         """
 
-        def same(what: str, got: Any, agreed: Any) -> None:
+        def same(what: str, got: object, agreed: object) -> None:
             if got != agreed:
                 raise ConfigError(f"refused: the learner announces another {what} than this job has")
 

@@ -56,7 +56,7 @@ class Wire(BaseModel):
     )
 
 
-def whole(value: object) -> Any:
+def whole(value: object) -> object:
     """Return 7 for 7.0, which JSON of another language may have for a whole number, and any other `value` unchanged."""
     return int(value) if type(value) is float and value.is_integer() else value
 
@@ -106,7 +106,7 @@ class Target(Wire):
     scale: float = Field(ge=accepted.LEAST, le=accepted.MOST)
 
 
-def declared_of(features: Sequence[Wire]) -> dict[str, dict[str, Any]]:
+def declared_of(features: Sequence[Wire]) -> dict[str, dict[str, object]]:
     """Return the features of a document as `Schema` takes them.
 
     Raises `SchemaError` for one that comes twice, and `ConfigError` for unusable bounds.
@@ -246,7 +246,7 @@ class Agreed(Wire):
     @property
     def subject(self) -> Subject:
         """What a report must name its person by."""
-        schema: Any = getattr(self, "schema_")  # noqa: B009 - each kind has another one
+        schema = getattr(self, "schema_")  # noqa: B009 - each kind has another one
         return schema.subject
 
     def digest(self) -> str:

@@ -110,7 +110,7 @@ class LocalHalf:
         *,
         subject: str | int | None = None,
         budget: Budget | str | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return a report as JSON values.
 
         x and y do not leave it; the noise is drawn now. x has raw features by name, y is a number or a label (None for

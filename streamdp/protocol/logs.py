@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from streamdp.errors import SourceError
 
@@ -67,10 +67,10 @@ def check_log(log: LogReader, position: Mapping[str, object]) -> None:
 class LogWriter(Protocol):
     """A log to write."""
 
-    def send(self, key: bytes | None, value: bytes | None, *, timestamp_ms: int | None = None) -> Any:
+    def send(self, key: bytes | None, value: bytes | None, *, timestamp_ms: int | None = None) -> object:
         """Queue a message of `key` and `value`. `timestamp_ms` is in milliseconds since 1970 (UTC); None: now."""
 
-    def flush(self) -> Any:
+    def flush(self) -> object:
         """Wait until all queued messages are durable."""
 
     def end(self) -> int:

@@ -72,7 +72,7 @@ class _Gradients:
         self._loss, self._d = learner.randomizer.loss, len(learner.randomizer.theta)
         self._kind: Any = MECHANISMS[agreement.mechanism]
 
-    def asked(self, learner: Any) -> tuple[dict[str, Any], Any]:
+    def asked(self, learner: Any) -> tuple[dict[str, object], object]:
         """What its document shows, and what is known of the reports that answer it."""
         randomizer: Randomizer = learner.randomizer
         question = randomizer.question
@@ -106,7 +106,7 @@ class _Cells:
     def __init__(self, agreement: StatisticsAgreement, _: Definition) -> None:
         self._parts = [part for part, _ in agreement.parts()]
 
-    def asked(self, learner: Any) -> tuple[dict[str, Any], Any]:
+    def asked(self, learner: Any) -> tuple[dict[str, Any], object]:
         """See `_Gradients.asked`."""
         parts = [part for _, part, _ in learner.reported()]
         return {"thresholds": [part.thresholds.tolist() for part in parts]}, [part.asked for part in parts]
@@ -144,8 +144,8 @@ class ReportDesk:
         self._max_staleness, self._lifetime_s = max_staleness, lifetime_s
         self.elsewhere: frozenset[int] = frozenset()
         self._lock = threading.Lock()
-        self._asked: dict[int, Any] = {}  # what a version asked
-        self._newest: tuple[int, dict[str, Any]] | None = None  # and what its document shows
+        self._asked: dict[int, object] = {}  # what a version asked
+        self._newest: tuple[int, dict[str, object]] | None = None  # and what its document shows
         self._issued: tuple[float, Issued] | None = None
 
     @property
@@ -153,7 +153,7 @@ class ReportDesk:
         """The newest version; None before the first `show`."""
         return None if self._newest is None else self._newest[0]
 
-    def show(self, version: int, learner: Any) -> None:
+    def show(self, version: int, learner: object) -> None:
         """Make a committed state the newest version.
 
         Call it after the commit, before anything else is learned. `learner` is the estimator of local reports. The
@@ -214,7 +214,7 @@ class ReportDesk:
 
     def receive_all(
         self, items: list[Any]
-    ) -> tuple[dict[int, tuple[Any, Any]], dict[int, tuple[str, bytes]], dict[int, str]]:
+    ) -> tuple[dict[int, tuple[object, object]], dict[int, tuple[str, bytes]], dict[int, str]]:
         """Read and check reports, JSON values `items`.
 
         A report that was learned under its id is not unusable when it comes again, also if it would be stale now: so

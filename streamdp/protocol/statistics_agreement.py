@@ -137,7 +137,7 @@ class StatisticsAgreement(Agreed):
     @classmethod
     def of(cls, job: str, definition: Definition) -> StatisticsAgreement:
         """The agreement of a `job`. Raises `ConfigError` if devices cannot report to it."""
-        statistics: Any = definition.build_estimator()
+        statistics = definition.build_estimator()
         if not isinstance(statistics, Statistics) or not statistics.takes_reports:
             raise ConfigError("these statistics take no reports: expected trust: nobody, and no quantiles with every")
         built, declared, subject = check_plain(definition), definition.schema_.declared(), definition.schema_.subject

@@ -92,7 +92,7 @@ class _Display:
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def _write(self, event: str, more: dict[str, Any]) -> None:
+    def _write(self, event: str, more: dict[str, object]) -> None:
         """Write an event as a JSON line."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {"event": event, "time": now, "seconds": round(self._seconds, 3)} | more
@@ -121,7 +121,7 @@ class RunnerDisplay(_Display):
         self._following = following
         self._progress = Progress(Counts(), Counts())
         self._first: Snapshot | None = None
-        self._holdout: dict[str, Any] | None = None
+        self._holdout: dict[str, object] | None = None
         self._state = "running"
         self._doubts: tuple[str, ...] = ()
         self._waits = ""
@@ -140,7 +140,7 @@ class RunnerDisplay(_Display):
         if self._live is not None:
             self._live.stop()
 
-    def _write(self, event: str, more: dict[str, Any]) -> None:
+    def _write(self, event: str, more: dict[str, object]) -> None:
         if self._live is None:
             super()._write(event, more)
 
@@ -180,7 +180,7 @@ class RunnerDisplay(_Display):
         first = 0 if self._first is None else total(self._first.counts)
         return (total(counts) - first) / max(self._seconds, 1e-9)
 
-    def _count(self, event: str, counts: Counts, more: dict[str, Any]) -> None:
+    def _count(self, event: str, counts: Counts, more: dict[str, object]) -> None:
         self._write(event, asdict(counts) | {"records_per_second": round(self._speed(counts))} | more)
 
     def table(self) -> Table:

@@ -19,7 +19,7 @@ class DeadLetters(Protocol):
     def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
         """Write letters in the order of positions, unless `resume` has found them; they need not be durable yet."""
 
-    def commit(self) -> Any:
+    def commit(self) -> object:
         """Make the written letters durable. Returns the place after them, in plain JSON values, which is committed."""
 
     def resume(self, places: Mapping[Shard, Any]) -> None:

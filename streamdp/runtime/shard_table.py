@@ -42,7 +42,7 @@ class Lane:
     boundary_letters: int = 0  # how many of `letters` belong to that part
     bad_in_a_row: int = 0  # how many undecodable records came since the last good one
     noted: int = 0  # how many records wait after the last commit, as readers of the store see it
-    kept: Mapping[str, Any] = field(default_factory=dict)  # the state of the row that was read; empty if there is none
+    kept: Mapping[str, object] = field(default_factory=dict)  # the state of the row that was read, if it has one
 
     @property
     def pending(self) -> int:
@@ -171,7 +171,7 @@ class ShardTable(dict[Shard, Lane]):
 
     def _put(self, shard: Shard, snapshot: Snapshot | None, origin: Position | None) -> None:
         counts, position = Counts(), None
-        kept: Mapping[str, Any] = {}
+        kept: Mapping[str, object] = {}
         if snapshot is not None:
             counts, position, kept = snapshot.counts, snapshot.position, snapshot.state
         estimator: Any = self._estimator

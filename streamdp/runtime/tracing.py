@@ -24,7 +24,7 @@ _ASKED = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "
 _tracer: Any = None
 
 
-def span(name: str, **attributes: int | str) -> AbstractContextManager[Any]:
+def span(name: str, **attributes: int | str) -> AbstractContextManager[object]:
     """A span of this `name` within a with statement, which gets it; None while there is no tracing.
 
     `attributes` are numbers and fixed words, and no value of a record.

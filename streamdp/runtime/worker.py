@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from streamdp.data.records import MOST_RECORDS, Batch, Shard, ShardedSource, Stall
 from streamdp.errors import (
@@ -261,7 +261,7 @@ class Worker(Loop):
         self._reminder.reset()
         self._tell("source" if isinstance(error, SourceError) else "store", error)
 
-    def _learn_all(self, polled: Sequence[tuple[Lane | None, Shard, Sequence[Any]]]) -> None:
+    def _learn_all(self, polled: Sequence[tuple[Lane | None, Shard, Sequence[object]]]) -> None:
         for lane, shard, raw in polled:
             # A lane that was dropped or replaced after the poll: this worker or another one reads the records again.
             while raw and lane is not None and self._shards.get(shard) is lane and not self._shards.stale:

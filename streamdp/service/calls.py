@@ -27,7 +27,7 @@ def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
     """
     call: RecordsCall | None = None
     trouble: ProblemError | None = None
-    records: list[Any] = []
+    records: list[object] = []
     try:
         for found in read_pieces(body, "records", kind.FORM):
             if call is not None and isinstance(found, list) and kind.takes(found):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 from fastapi import Response
 
@@ -86,7 +84,7 @@ def _amounts(budgets: tuple[Budget, ...]) -> dict[str, float]:
     return found
 
 
-def weight_rows(model: Model) -> list[dict[str, Any]]:
+def weight_rows(model: Model) -> list[dict[str, object]]:
     """The weights of a model in original units."""
     schema = model.definition.schema_
     target = schema.target

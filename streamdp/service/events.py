@@ -40,7 +40,7 @@ async def event_stream(job: Job, stopping: asyncio.Event) -> AsyncIterator[bytes
     """The commits of a job as events, until `stopping` is set."""
     waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
 
-    def committed(snapshot: Snapshot, measures: dict[str, Any] | None) -> None:
+    def committed(snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         if waiting.full():
             waiting.get_nowait()
         waiting.put_nowait(_event(job))

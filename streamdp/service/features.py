@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,17 +32,17 @@ class RecordReader:
         self._fields = {f"{field}{more}": field for field in ("y", "subject", "budget")}
         y, subject, budget = self._fields
         person = declared.subject and declared.subject.model_copy(update={"column": subject})
-        update: dict[str, Any] = {"subject": person, "budget": budget}
+        update: dict[str, object] = {"subject": person, "budget": budget}
         self.has_target = bool(declared.target.column)
         if self.has_target:
             update["target"] = declared.target.model_copy(update={"column": y})
         self._of_records = declared.model_copy(update=update).build(coded=coded)
 
-    def unknown(self, records: Sequence[dict[str, Any]]) -> int | None:
+    def unknown(self, records: Sequence[dict[str, object]]) -> int | None:
         """The index of the first of `records` with a key that no feature has; None if there is none."""
         return next((i for i, record in enumerate(records) if not record.keys() <= self._keys), None)
 
-    def read(self, records: list[dict[str, Any]]) -> tuple[np.ndarray, dict[int, Flaw]]:
+    def read(self, records: list[dict[str, object]]) -> tuple[np.ndarray, dict[int, Flaw]]:
         """Encode `records` of features by name as (n, p). Also return the flaws of those that do not fit, by index."""
         X = np.zeros((len(records), self._levels))
         if self._encoder.pack_rows(records, X):

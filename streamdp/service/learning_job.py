@@ -191,7 +191,7 @@ class LearningJob(Job):
             raise busy(self._refusal or _NOT_OPEN)
         return self._answers
 
-    async def submit(self, call: Call) -> dict[str, Any]:
+    async def submit(self, call: Call) -> dict[str, object]:
         """Learn a call of at least one record or report, and return its outcome after the commit.
 
         Raises `ProblemError`: 422 for a key that was used with another body, 429 for a full queue, and 503 if the
@@ -222,7 +222,7 @@ class LearningJob(Job):
             self.note_reasons(dead["reason"] for dead in outcome["dead"])
         return outcome
 
-    async def learn(self, call: Call, caller: str, labels: dict[int, str | None]) -> dict[str, Any]:
+    async def learn(self, call: Call, caller: str, labels: dict[int, str | None]) -> dict[str, object]:
         """Learn the records of a call, at least one, and return their outcome after the commit.
 
         Labels join the features that the same `caller` left. `labels` has the ids of the records without features, by
@@ -299,7 +299,7 @@ class LearningJob(Job):
         snapshot = store.load()
         place: Position = {} if snapshot is None else snapshot.position.get("place", {})
 
-        def call_of(items: list[Any], position: Position) -> Call:
+        def call_of(items: list[object], position: Position) -> Call:
             desk = self.desk
             assert desk is not None, "a job without a desk does not start"
             call = calls.of_reports(answers, "", b"", None, len(items), *desk.receive_all(items))

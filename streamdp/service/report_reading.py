@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -75,7 +75,7 @@ async def _submitted(call: Call, submit: Callable[[Call], object]) -> bool:
             return True
 
 
-def _values(polled: Polled) -> list[Any]:
+def _values(polled: Polled) -> list[object]:
     """The reports as JSON values; None, which is malformed, for what is no JSON."""
     found: list[object] = []
     for value in polled.values:

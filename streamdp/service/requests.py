@@ -35,7 +35,7 @@ class Route(APIRoute):
     FastAPI would parse them again, and each error would pass its handlers: see record 10 of docs/decisions.
     """
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+    def __init__(self, path: str, endpoint: Callable[..., object], **given: Any) -> None:
         said = " ".join((endpoint.__doc__ or "").split())
         first = said.partition(". ")[0].removesuffix(".")
         super().__init__(path, endpoint, **given | {"summary": first, "description": said})

@@ -35,7 +35,7 @@ class Predictor:
         """Encode a `frame` of `columns`, by rows from 0."""
         return self.encoder.encode(frame, np.arange(frame.height), {})
 
-    def of(self, batch: Batch) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
+    def of(self, batch: Batch) -> tuple[np.ndarray, list[object], np.ndarray | None]:
         """For a batch: rows (m,) that fit the schema, predictions, and probabilities (m, K) or None."""
         if not len(batch):
             return batch.positions, [], np.empty((0, len(self.labels))) if self.labels else None

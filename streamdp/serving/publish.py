@@ -131,7 +131,7 @@ def _flat(named: dict[Any, Any]) -> Iterator[tuple[str | None, str, float]]:
             yield None, str(key), value
 
 
-def document(model: Model, holdout: dict[str, Any] | None = None) -> dict[str, Any]:
+def document(model: Model, holdout: dict[str, object] | None = None) -> dict[str, Any]:
     """Describe a committed model by plain values that fit into JSON.
 
     `holdout` has its measures, from `Holdout.measure`. Returns the job, the commit, the counts, the weights, the
@@ -173,7 +173,7 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
     def __init__(
         self,
         config: JobConfig,
-        listeners: tuple[Callable[[Snapshot, dict[str, Any] | None], None], ...] = (),
+        listeners: tuple[Callable[[Snapshot, dict[str, object] | None], None], ...] = (),
         tell: Callable[[str], None] = _log.warning,
     ) -> None:
         from streamdp.serving.holdout import Holdout  # commands that read a store load no sources

@@ -244,7 +244,7 @@ class Driver:
             learner.load_state_dict(last.state)
         return learner
 
-    def _summed(self, results: Sequence[Result], mark: Mapping[str, object]) -> Part:
+    def _summed(self, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
         learner, counts = self._learner(), counts_sum(result.counts for result in results)
         learner.add_sums([result.state for result in results], counts.learned)
         return self._one_part(learner, counts, results, mark)
@@ -275,7 +275,9 @@ class Driver:
                 _remove_shuffle_files(computed)
         return self._one_part(learner, counts, results, mark)
 
-    def _one_part(self, learner: Estimator, counts: Counts, results: Sequence[Result], mark: Mapping[str, Any]) -> Part:
+    def _one_part(
+        self, learner: Estimator, counts: Counts, results: Sequence[Result], mark: Mapping[str, object]
+    ) -> Part:
         learner.n_refused += counts.refused  # those that other processes did not learn
         learner.n_left_out += counts.left_out
         dead = sum((Counter(result.dead) for result in results), Counter[str]())

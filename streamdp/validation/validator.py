@@ -16,7 +16,7 @@ The proofs for privacy and for alarms are in docs/proofs/validation.md, that for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -214,7 +214,7 @@ class Validator:
             "window": self._window.numbers,
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, object]) -> None:
         """Take over what `state` returned.
 
         Raises `ConfigError` for numbers out of range; `KeyError`, `TypeError` and `ValueError` mean that it is no

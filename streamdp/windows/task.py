@@ -144,7 +144,7 @@ class Method(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def plan(self, task: Task) -> Any:
+    def plan(self, task: Task) -> object:
         """Steps, noise and everything else that follows from public numbers.
 
         Raises `TooFewUsersError`, which says how many users are needed, and `ConfigError` for a task that the method

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class Randomizer:
 
     theta: np.ndarray
     loss: Loss
-    features: tuple[Any, ...] | Mapping[str, Any]
+    features: tuple[object, ...] | Mapping[str, object]
     intercept: bool
     budget: Budget
     mechanism: str | type[Mechanism]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ class ShuffleRandomizer:
     point: np.ndarray
     spec: np.ndarray
     loss: Loss
-    features: tuple[Any, ...] | Mapping[Any, Any]
+    features: tuple[object, ...] | Mapping[object, object]
     intercept: bool
     params: VectorSum
     batch: tuple[int, int, int]
@@ -93,7 +92,7 @@ class ShuffleRandomizer:
         return features.row_of(x), np.array([target_of(y, self.loss, self.classes)])
 
     @property
-    def names(self) -> tuple[Any, ...]:
+    def names(self) -> tuple[object, ...]:
         """The names of the encoded columns."""
         return self._features.names  # type: ignore[attr-defined]
 

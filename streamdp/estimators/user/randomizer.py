@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class UserRandomizer:
     point: np.ndarray
     envelope: float
     loss: Loss
-    features: tuple[Any, ...] | Mapping[Any, Any]
+    features: tuple[object, ...] | Mapping[object, object]
     intercept: bool
     mean: UserMean
     batch: tuple[int, int, int]
