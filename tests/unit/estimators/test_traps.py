@@ -39,6 +39,7 @@ from streamdp.sklearn import PrivateClassifier, PrivateRegressor
 
 X = np.random.default_rng(7).normal(size=(400, 2))
 FRAME = pd.DataFrame(X, columns=["a", "b"])
+POLARS = pl.DataFrame(FRAME)
 TARGETS = X.sum(axis=1)
 NAMES = ["a", "b"]
 AGAIN = "gets rows again that it has learned from: if they are unchanged, each pass spends their budget again"
@@ -72,17 +73,13 @@ def passes(model: Any, rows: Callable[[], tuple[Any, Any]]) -> Callable[[], None
         lambda: (FRAME[["b", "a"]], FRAME["b"]),
         lambda: (FRAME.to_numpy(), FRAME["b"].tolist()),
         lambda: (X, TARGETS.copy()),
+        lambda: (POLARS, TARGETS.tolist()),
     ],
-    ids=["frame", "lists", "columns", "view", "array"],
+    ids=["frame", "lists", "columns", "view", "array", "polars"],
 )
 def test_twenty_passes_over_the_same_rows(kind: Any, rows: Any) -> None:
     (sentence,) = said(passes(kind(features=NAMES), rows))
     assert AGAIN in sentence
-
-
-def test_a_frame_of_polars() -> None:
-    frame = pl.DataFrame(FRAME)
-    assert len(said(passes(LDPASGDRegressor(features=NAMES), lambda: (frame, TARGETS.tolist())))) == 1
 
 
 def blocks() -> Iterator[tuple[Any, Any]]:

@@ -148,9 +148,6 @@ def test_it_learns_where_the_planned_steps_do_not(kind: str) -> None:
     assert ours < distance("ac-sa", 20)
 
 
-# --- states
-
-
 # --- streams that change
 
 
