@@ -585,7 +585,6 @@ HIDDEN = "hunter2"
         ("  topic: t\n", "", 2, "source.topic: missing setting"),
         ("  topic: t\n", f"  topic: t\n  start: {HIDDEN}\n", 5, "source.start: "),
         ("  dead_letter_topic: dead", f"  dead_letters: {HIDDEN}\n  dead_letter_topic: dead", 6, "not both"),
-        ("  dead_letter_topic: dead", "  keep_payload: true", 2, "source: keep_payload needs dead_letters"),
         (
             "  options:\n",
             f"  options:\n    sasl_plain_password: {HIDDEN}\n",
@@ -599,7 +598,6 @@ HIDDEN = "hunter2"
             7,
             "options.ssl_cafile: expected a value",
         ),
-        ("  dead_letter_topic: dead", "  dead_letters: model.json", 5, "source.dead_letters: expected a file of its"),
         ("  subject: tail\n", "", 18, "cap: needs schema.subject"),
         ("  options:\n", "  options:\n    sasl_plain_password: {env: NO_SUCH}\n", None, "sasl_plain_password: the env"),
         ("  options:\n", "  options:\n    sasl_plain_password: {file: none}\n", None, "password: cannot read the file"),
