@@ -91,7 +91,7 @@ class Reader:
             low, high = piece.origin - piece.unit, piece.origin + piece.unit
         return self._first[feature], (float(low + high) / 2, float(high - low) / 2)
 
-    def edges(self, name: str, of: Any, by: object, given: Any, counted: bool) -> _Edges:
+    def edges(self, name: str, of: Any, by: object, given: object, counted: bool) -> _Edges:
         """The declared edges by column. Those of a single number that is `counted` may stand alone."""
         if given is None:
             return {}
@@ -105,14 +105,14 @@ class Reader:
             raise ConfigError(f"{name!r}: edges of {unknown[0]!r}, which the statistic does not sort by")
         return given
 
-    def groups(self, name: str, by: Any, edges: _Edges) -> tuple[Index, tuple[Any, ...]]:
+    def groups(self, name: str, by: object, edges: _Edges) -> tuple[Index, tuple[object, ...]]:
         """The groups and their names, as `sorted` has them."""
         if self.text(by) is not None:
             need = 'by a text, whose values nobody declared, are means and sums of numbers, with trust="window"'
             raise ConfigError(f"{name!r}: {need}")
         return (All(), (None,)) if by is None else self.sorted(name, by, edges)
 
-    def sorted(self, name: str, columns: Any, edges: _Edges) -> tuple[Index, tuple[Any, ...]]:
+    def sorted(self, name: str, columns: Any, edges: _Edges) -> tuple[Index, tuple[object, ...]]:
         """The kinds by one column or several, and their names: categories, bins (low, high), or a tuple of these."""
         if isinstance(columns, list | tuple):
             nested = any(isinstance(column, list | tuple) for column in columns)
@@ -148,7 +148,7 @@ class Declared:
     name: str
     of: Any  # a column, or several that are counted together
     by: Any  # a column or several; None: no groups
-    groups: tuple[Any, ...]  # categories, bins as (low, high), or tuples of these; (None,) without `by`
+    groups: tuple[object, ...]  # categories, bins as (low, high), or tuples of these; (None,) without `by`
     items: tuple[Any, ...]  # the same of what is counted, or the levels of quantiles
     block: Any  # what a record adds
     place: tuple[float, float]  # (middle, half): a number is middle + half * its column
@@ -174,17 +174,17 @@ class Declared:
     """Whether there is one of its kind at most, and no texts that nobody declared beside it."""
 
     @classmethod
-    def usual_share(cls, given: Mapping[str, Any]) -> float:
+    def usual_share(cls, given: Mapping[str, object]) -> float:
         """The share of a declaration without one."""
         return 1.0
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
         """The statistic of a declaration."""
         raise NotImplementedError
 
     @property
-    def keys(self) -> tuple[Any, ...]:
+    def keys(self) -> tuple[object, ...]:
         """The items, or None for a single number."""
         return self.items if len(self.items) > 1 or self.listed else (None,)
 
@@ -197,7 +197,7 @@ class Declared:
         """What records report about it, if nobody may see them."""
         return [CellReports(self.block, epsilon)]
 
-    def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
+    def found(self, learner: object, parts: Sequence[object]) -> Iterator[Declared]:
         """What is shown of it, with items and groups that a `learner`, or its `parts` for this statistic, found."""
         yield self
 
@@ -210,11 +210,11 @@ class Declared:
         """Values from the `sums`, with the variance `noise`; groups are `known` from so many deviations on."""
         raise NotImplementedError
 
-    def of_reports(self, parts: Sequence[Any], n: int, z: float) -> np.ndarray:
+    def of_reports(self, parts: Sequence[object], n: int, z: float) -> np.ndarray:
         """Values and limits (k, 3) at z deviations, from the reports about its `parts`, of n about all statistics."""
         return self.of_part(parts[0], n).with_limits(z)
 
-    def of_part(self, part: Any, n: int) -> Estimates:
+    def of_part(self, part: object, n: int) -> Estimates:
         """Values from the reports about its only part."""
         raise NotImplementedError
 
@@ -243,7 +243,7 @@ class Count(Declared):
     options: ClassVar[tuple[str, ...]] = ("edges", "share")
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
         of, by = given[cls.kind], given.get("by")
         edges = reader.edges(name, of, by, given.get("edges"), counted=True)
         index, groups = reader.groups(name, by, edges)
@@ -306,7 +306,7 @@ class OfNumber(Declared):
     of_records = False
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
         of, by = given.get("of", given[cls.kind]), given.get("by")
         edges = reader.edges(name, of, by, given.get("edges"), counted=False)
         index, groups = reader.groups(name, by, edges)
@@ -316,8 +316,8 @@ class OfNumber(Declared):
 
     @classmethod
     def block_of(
-        cls, reader: Reader, name: str, given: Any, groups: Index, column: int, place: tuple[float, float]
-    ) -> tuple[tuple[Any, ...], Any]:
+        cls, reader: Reader, name: str, given: object, groups: Index, column: int, place: tuple[float, float]
+    ) -> tuple[tuple[object, ...], object]:
         """The items, and what a record adds."""
         if not reader.pure:
             return (), Values(groups, column)
@@ -349,7 +349,7 @@ class Mean(OfNumber):
     kind = "mean"
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
         of, by = given[cls.kind], given.get("by")
         if reader.held and (text := reader.text(by)) is not None and (number := reader.number(name, of)) is not None:
             return cls(name, of, by, (), (), Keyed(text, number[0]), number[1], share)
@@ -406,8 +406,8 @@ class Quantile(OfNumber):
 
     @classmethod
     def block_of(
-        cls, reader: Reader, name: str, given: Any, groups: Index, column: int, place: tuple[float, float]
-    ) -> tuple[tuple[Any, ...], Any]:
+        cls, reader: Reader, name: str, given: object, groups: Index, column: int, place: tuple[float, float]
+    ) -> tuple[tuple[object, ...], object]:
         levels = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not levels or not all(is_number(q) and 0 < q < 1 for q in levels) or list(levels) != sorted(set(levels)):
             raise ConfigError(f"{name!r}: expected quantile to be a number in (0, 1), or a list of such, ascending")
@@ -449,7 +449,7 @@ class HeavyHitters(Declared):
     listed = True
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
         of = given[cls.kind]
         if (columns := reader.text(of)) is None:
             raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
@@ -487,7 +487,7 @@ class Pairs(Declared):
     kind, options, alone, delta_with = "pairs", ("edges", "share"), True, "window"
 
     @classmethod
-    def usual_share(cls, given: Mapping[str, Any]) -> float:
+    def usual_share(cls, given: Mapping[str, object]) -> float:
         """See `Declared.usual_share`: as many as there are tables."""
         columns = given[cls.kind]
         return max(1.0, len(columns) - 1.0) if isinstance(columns, list | tuple) else 1.0
@@ -506,7 +506,7 @@ class Pairs(Declared):
         indices, values = zip(*(reader.sorted(name, column, edges) for column in of), strict=True)
         return cls(name, tuple(of), None, (None,), values, Chosen(indices), (0.0, 1.0), share)
 
-    def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
+    def found(self, learner: Any, parts: Sequence[object]) -> Iterator[Declared]:
         """See `Declared.found`: the tables that were chosen."""
         released = {} if learner is None else learner.released()
         pairs = zip(combinations(zip(self.of, self.items, strict=True), 2), self.block.pieces, strict=True)
@@ -521,7 +521,7 @@ KINDS: Mapping[str, type[Declared]] = MappingProxyType(
 )
 
 
-def kind_of(name: str, given: Any) -> type[Declared]:
+def kind_of(name: str, given: object) -> type[Declared]:
     """The kind of a declaration. Raises `ConfigError` with its `name` unless it has one."""
     kinds = [kind for key, kind in KINDS.items() if isinstance(given, Mapping) and key in given]
     if len(kinds) != 1:

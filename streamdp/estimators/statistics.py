@@ -244,7 +244,7 @@ class Statistics(Estimator):
         """
         super().learn_one(x, 0.0 if self._calendar is None else y, budget=budget, subject=subject, w=w)
 
-    def learn_many(self, X: Any, y: Any = None, *, w: Any = WEIGHT) -> None:
+    def learn_many(self, X: Any, y: object = None, *, w: object = WEIGHT) -> None:
         """Take the rows of a frame in order.
 
         Parameters
@@ -264,7 +264,7 @@ class Statistics(Estimator):
     def _plain_targets(self) -> bool:
         return self._calendar is None
 
-    def _encode_target(self, y: Any) -> float:
+    def _encode_target(self, y: object) -> float:
         if self._calendar is None:
             return 0.0
         if y is None:
@@ -432,7 +432,7 @@ class Statistics(Estimator):
         z = _deviations(level)
         return self._by_window(lambda one, found: _shaped(one, [tuple(row) for row in found[:, 1:].tolist()]), z)
 
-    def _by_window(self, shaped: Callable[[Declared, np.ndarray], Any], z: float) -> dict[str, Any]:
+    def _by_window(self, shaped: Callable[[Declared, np.ndarray], object], z: float) -> dict[str, Any]:
         found: dict[Any, dict[str, object]] = {
             start: {one.name: shaped(one, self._estimated(one, z, learner)) for one in self._found(learner)}
             for start, learner in self._windows().items()
@@ -516,12 +516,12 @@ class Statistics(Estimator):
             estimated = self._estimated(one.doubted, z, learner).tolist()
         return one.doubts(estimated, self._features.declarations, not isinstance(learner, Drawn))
 
-    def _found(self, learner: Any) -> Iterator[Declared]:
+    def _found(self, learner: object) -> Iterator[Declared]:
         """What is shown of the declared statistics: see `Declared.found`."""
         for one in self.declared:
             yield from one.found(None if self._features is None else learner, self._parts_of(learner, one))
 
-    def _parts_of(self, learner: Any, one: Declared) -> list[Any]:
+    def _parts_of(self, learner: object, one: Declared) -> list[object]:
         """The parts of a learner of reports that are those of a statistic."""
         parts = learner.parts if isinstance(learner, Drawn) else ()
         return [part for part, other in zip(parts, self._reporting, strict=False) if other.name == one.name]
@@ -563,7 +563,7 @@ class Statistics(Estimator):
         return super().model_dict() | {"loss": "", "statistics": repr(shapes), "trust": self.trust}
 
 
-def _apart(columns: Any, names: Sequence[Any]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+def _apart(columns: Any, names: Sequence[object]) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """One or several columns, and the names of the kinds of each, from those of all together."""
     if not isinstance(columns, list | tuple):
         return [columns], [names]
