@@ -22,7 +22,7 @@ import scipy
 from streamdp import datasets
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
-from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, loss_for
+from streamdp.optim.losses import Huber, Logistic, Loss, Poisson, Quantile, loss_for
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import mechanism_for
 
@@ -38,7 +38,7 @@ def _reference_theta(loss: Loss, d: int) -> np.ndarray:
     """
     theta = np.ones(d + 1)
     match loss:
-        case Huber(clip=None):
+        case Huber(clip=None) if not isinstance(loss, Poisson):
             return np.append(theta, _SIGMA / math.sqrt(loss.kappa) if loss.grows else _SIGMA)
         case Logistic(clip=None):
             return theta

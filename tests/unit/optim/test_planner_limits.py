@@ -14,3 +14,10 @@ def test_an_error_that_no_number_of_records_reaches_is_refused(error: float) -> 
 
 def test_plans_of_other_errors_are_as_they_were() -> None:
     assert plan_records("huber", 1, "eps=1", 1e6) == 1
+
+
+@pytest.mark.parametrize("loss", ["hinge", "softmax", "poisson"])
+def test_losses_without_a_closed_minimiser_are_refused(loss: str) -> None:
+    """Poisson's loss was planned as the squared one, of which it is a kind."""
+    with pytest.raises(ConfigError, match="plan: expected huber, squared, logistic or quantile"):
+        plan_records(loss, 5, "eps=1", 0.3)
