@@ -46,7 +46,7 @@ class ByteStream:
         self._first = b""  # those of a plain file, which are not given yet
         self._unpacker: Unpacker | None = None
         self._converter = None if form is None else Converter(form)
-        self._spans: dict[int, Any] = {}  # digests of the first and of the last two spans of a file that is followed
+        self._spans: dict[int, blake2b] = {}  # digests of the first and the last two spans of a followed file
         self._followed_to = 0  # how many bytes of it were read
         self._file: io.BufferedReader
         if path == "-":

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import quote
 
 from streamdp.errors import SinkError
+
+if TYPE_CHECKING:
+    import psycopg
 
 ANSWER_S = 10
 """How long a sink may take to connect, and for an answer, in seconds."""
@@ -87,7 +90,7 @@ class TableSink:
         self._connection.close()
 
 
-def _of_database(error: Any) -> SinkError:
+def _of_database(error: psycopg.Error) -> SinkError:
     """An error that shows neither the document nor the URL, which may have a password."""
     return SinkError(error.diag.message_primary or "no connection to the database")
 

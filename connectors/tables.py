@@ -147,7 +147,7 @@ def _damaged(path: str, kind: str) -> SourceError:
     return SourceError(f"{path} is no {kind} file, or is damaged: check source.type, or write it again")
 
 
-_NO_VALUES: dict[Any, str] = {
+_NO_VALUES: dict[type | tuple[type, ...], str] = {
     pl.Struct: "parts: declare the path to a value in it, with dots",
     (pl.List, pl.Array): "lists",
     pl.Duration: "durations: write them as numbers, such as seconds",
@@ -156,7 +156,7 @@ _NO_VALUES: dict[Any, str] = {
 """What a column of these types holds."""
 
 
-def _need_values(name: str, kind: Any) -> None:
+def _need_values(name: str, kind: pl.DataType) -> None:
     nested = "lists" if kind.is_nested() else None
     if (what := next((what for refused, what in _NO_VALUES.items() if isinstance(kind, refused)), nested)) is not None:
         raise SchemaError(f"{name!r} holds no numbers, texts or dates, but {what}")

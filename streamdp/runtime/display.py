@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from streamdp.estimators.estimator import Estimator
     from streamdp.validation.quality import Quality
 
 COUNTS = {"learned": "learned", "refused": "refused", "dead_letters": "do not fit", "left_out": "left out"}
@@ -56,7 +57,7 @@ class _Display:
         if quality is not None and quality.drifts > before and not first:
             self._write("drift", {"records": quality.last_drift, "drifts": quality.drifts})
 
-    def followed(self, estimator: Any) -> None:
+    def followed(self, estimator: Estimator) -> None:
         """After a commit, and before the first one: which changes of the stream the `estimator` has noticed.
 
         A new one is an event of its own. It spends nothing, because it was noticed in released numbers.

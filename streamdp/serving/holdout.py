@@ -11,6 +11,7 @@ import numpy as np
 from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
+from streamdp.estimators.targets import Classifier
 from streamdp.optim.losses import loss_for
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Holdout:
             found["warning"] = f"on the public holdout, the model is worse than the best constant: {worse}"
         return found
 
-    def _measures(self, estimator: Any) -> dict[str, object]:
+    def _measures(self, estimator: Estimator) -> dict[str, object]:
         out: dict[str, object] = {"records": len(self._y)}
         predicted = estimator.predict_encoded(self._X)
         if self._classes is None:
@@ -69,7 +70,7 @@ class Holdout:
             out["root_mean_squared_error"] = float(np.sqrt(np.mean(error**2)))
             return out | {"note": HOLDOUT_NOTE}
         out["accuracy"] = float(np.mean(predicted == self._y))
-        if estimator.probabilistic:
+        if isinstance(estimator, Classifier) and estimator.probabilistic:
             likelihood = estimator.predict_proba_encoded(self._X)[np.arange(len(self._y)), self._y.astype(int)]
             out["log_loss"] = float(-np.mean(np.log(np.maximum(likelihood, 1e-300))))
         return out | {"note": HOLDOUT_NOTE}

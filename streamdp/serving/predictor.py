@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 
 from streamdp.config.schema import TargetConfig
 from streamdp.data.notation import Notation
 from streamdp.data.records import Batch
+from streamdp.estimators.targets import Classifier
 from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
@@ -25,11 +24,11 @@ class Predictor:
         schema = declared.model_copy(update=features).build()
         self.encoder = schema if notation is None else schema.reading(notation)  # of raw records without targets
         self._model = model
-        estimator: Any = model.estimator
+        estimator = model.estimator
         self.classes = declared.target.classes  # of a classifier; None for a regression
         self.columns = self.encoder.feature_columns  # the raw columns that it reads
         # the classes that it has probabilities for; empty if it has none
-        self.labels = self.classes if self.classes is not None and estimator.probabilistic else []
+        self.labels = (self.classes or []) if isinstance(estimator, Classifier) and estimator.probabilistic else []
 
     def encode(self, frame: pl.DataFrame) -> Batch:
         """Encode a `frame` of `columns`, by rows from 0."""
@@ -59,12 +58,14 @@ def predictions(model: Model, X: np.ndarray) -> tuple[list[object], np.ndarray |
 
     While nothing is learned, each prediction is None.
     """
-    estimator: Any = model.estimator
+    estimator = model.estimator
     if not estimator.learner.n_released:
         return [None] * len(X), None
     target = model.definition.schema_.target
     if target.classes is None:
         return (estimator.predict_encoded(X) * (target.scale or 1.0)).tolist(), None
-    shares = estimator.predict_proba_encoded(X) if estimator.probabilistic else None
+    shares = None
+    if isinstance(estimator, Classifier) and estimator.probabilistic:
+        shares = estimator.predict_proba_encoded(X)
     found = estimator.predict_encoded(X) if shares is None else np.argmax(shares, axis=1)
     return np.array(target.classes, dtype=object)[found.astype(int)].tolist(), shares

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from streamdp.config.job import Accepted, JobConfig
+    from streamdp.data.schema import Schema
     from streamdp.estimators.estimator import Estimator
     from streamdp.ledger.loans import Loan
 
@@ -222,7 +223,7 @@ class Driver:
         placed = rows.repartitionById(self._lanes, sf.col(SHARD).cast("int")).sortWithinPartitions(SHARD, PLACE)
         return _Batch(placed, key, loan, Seal())
 
-    def _people(self, records: DataFrame, schema: Any) -> tuple[list[str], np.ndarray]:
+    def _people(self, records: DataFrame, schema: Schema) -> tuple[list[str], np.ndarray]:
         column = f"c{schema.columns.index(schema.subject)}"
         people = records.select(column, SHARD).distinct()
         table = people.toArrow()
