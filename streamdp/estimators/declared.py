@@ -20,7 +20,7 @@ from streamdp.data.encoder import column_of
 from streamdp.data.transforms import CURVES
 from streamdp.errors import BudgetError, ConfigError, is_number, suggestion
 from streamdp.estimators.features import SchemaFeatures
-from streamdp.learners.cells import All, Bins, Cells, Crossed, Index, Levels, Thirds, Values, cells_around
+from streamdp.learners.cells import Cells, Index, Thirds, Values, bins, cells_around, crossed, levels
 from streamdp.learners.chosen import Chosen
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.keyed import Keyed, shown
@@ -110,7 +110,7 @@ class Reader:
         if self.text(by) is not None:
             need = 'by a text, whose values nobody declared, are means and sums of numbers, with trust="window"'
             raise ConfigError(f"{name!r}: {need}")
-        return (All(), (None,)) if by is None else self.sorted(name, by, edges)
+        return (Index(), (None,)) if by is None else self.sorted(name, by, edges)
 
     def sorted(self, name: str, columns: Any, edges: _Edges) -> tuple[Index, tuple[object, ...]]:
         """The kinds by one column or several, and their names: categories, bins (low, high), or a tuple of these."""
@@ -121,12 +121,12 @@ class Reader:
             indices, values = zip(*(self.sorted(name, column, edges) for column in columns), strict=True)
             if (count := math.prod(map(len, values))) > MOST_CELLS:
                 raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {count}")
-            return Crossed(indices), tuple(product(*values))
+            return crossed(indices), tuple(product(*values))
         declared = self._feature(name, columns)
         if (number := self.number(name, columns)) is None:
             if columns in edges:
                 raise ConfigError(f"{name!r}: {columns!r} has categories, and so no edges")
-            return Levels(self._first[columns], len(declared.values)), tuple(declared.values)
+            return levels(self._first[columns], len(declared.values)), tuple(declared.values)
         if columns not in edges:
             need = "expected a feature with categories, or the edges of its bins"
             raise ConfigError(f"{name!r}: {columns!r} is a number; {need}")
@@ -137,8 +137,7 @@ class Reader:
             raise ConfigError(f"{name!r}: expected edges to be three or more finite numbers, ascending")
         low, high = middle - half, middle + half
         inner = np.clip((bounds - low) / (high - low) * 2.0 - 1.0, -1, 1)  # as `encoder`, so that one on an edge stays
-        bins = Bins(column, tuple(inner.tolist()))
-        return bins, tuple(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+        return bins(column, inner.tolist()), tuple(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -417,14 +416,14 @@ class Quantile(OfNumber):
         if reader.pure:
             return levels, Ranks(groups, column, levels, zero)
         count = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
-        return levels, Cells(groups, Bins(column, tuple(cells_around(zero, count).tolist())), ordered=True)
+        return levels, Cells(groups, bins(column, cells_around(zero, count).tolist()), ordered=True)
 
     @property
     def reports(self) -> int:
         return len(self.items)
 
     def parts(self, epsilon: float) -> list[Part]:
-        return [Roots(self.block.groups, self.block.bins.column, q, epsilon) for q in self.items]
+        return [Roots(self.block.groups, self.block.bins.sorters[0][0], q, epsilon) for q in self.items]
 
     def of_sums(self, learner: Any, n: int, z: float) -> np.ndarray:
         found: np.ndarray = self.block.quantiles(*learner.released()[self.block], self.items, self.place, z)

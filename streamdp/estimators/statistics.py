@@ -43,8 +43,8 @@ from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import Block
 from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, DrawnAnswer
-from streamdp.learners.held import WHOLE, HeldPure, HeldSums, HeldWithDelta, PanPure
-from streamdp.learners.learner import Learner
+from streamdp.learners.held import WHOLE, HeldPure, HeldSums, PanPure
+from streamdp.learners.learner import WITH_DELTA, Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import Part
 from streamdp.learners.series import KEPT, Series, furthest
@@ -174,8 +174,9 @@ class Statistics(Estimator):
         if len(alone) > 1 or (alone and self._of_texts):
             raise ConfigError(f"{alone[0]}: expected one such statistic, and no texts that nobody declared beside it")
         self.trust, self.statistics = trust, statistics
-        self.learns = HeldWithDelta if trust == "window" and self._needs_delta else kinds[trust]
-        spend = self.learns.default_budget if budget is None else budget
+        self.learns = kinds[trust]
+        usual = WITH_DELTA if self._needs_delta else self.learns.default_budget
+        spend = usual if budget is None else budget
         pure = isinstance(parse_budget(spend), PureDP) and not (isinstance(spend, str) and self._needs_delta)
         self._pure = (trust in ("window", "process") and pure) or self._of_texts
         reader = Reader(SchemaFeatures(features, type(self).__name__, coded=True), self._pure, trust)

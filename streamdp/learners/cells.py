@@ -23,7 +23,7 @@ SQUARES = 0.5
 """The weight of the square of a value beside the value: its noise may be larger, for it serves the interval only."""
 
 
-Sorter = tuple[int, int, np.ndarray | None]
+Sorter = tuple[int, int, tuple[float, ...] | None]
 """A column, the number of its kinds, and the inner edges of bins; None: see `block_loops.Places`."""
 
 
@@ -52,18 +52,19 @@ def cells_around(zero: float, count: int) -> np.ndarray:
     return edges
 
 
+@dataclass(frozen=True)
 class Index:
-    """Sorts rows."""
+    """Sorts rows by several columns, the `sorters`; without any, all rows are of one kind.
+
+    The kinds of the last sorter change first.
+    """
+
+    sorters: tuple[Sorter, ...] = ()
 
     @property
     def count(self) -> int:
         """Into how many kinds."""
         return math.prod(count for _, count, _ in self.sorters)
-
-    @property
-    def sorters(self) -> tuple[Sorter, ...]:
-        """By which columns; the kinds of the last one change first."""
-        raise NotImplementedError
 
     @cached_property
     def places(self) -> Places:
@@ -75,49 +76,22 @@ class Index:
         return self.places.of(X)
 
 
-@dataclass(frozen=True)
-class All(Index):
-    """All rows are of one kind."""
-
-    sorters = ()
+def levels(column: int, kinds: int) -> Index:
+    """By the category of a declared feature, whose `column` is its code. `kinds`: the number of categories."""
+    return Index(((column, kinds, None),))
 
 
-@dataclass(frozen=True)
-class Levels(Index):
-    """The category of a declared feature, whose `column` is its code. `kinds`: the number of categories."""
-
-    column: int
-    kinds: int
-
-    @property
-    def sorters(self) -> tuple[Sorter, ...]:
-        return ((self.column, self.kinds, None),)
-
-
-@dataclass(frozen=True)
-class Bins(Index):
-    """The bin of a number: bin j holds edges[j] <= x < edges[j + 1], the last one also its upper edge.
+def bins(column: int, edges: Sequence[float]) -> Index:
+    """By the bin of a number: bin j holds edges[j] <= x < edges[j + 1], the last one also its upper edge.
 
     The edges ascend, in units of the column. Values beyond them belong to the first or the last bin.
     """
-
-    column: int
-    edges: Sequence[float]
-
-    @property
-    def sorters(self) -> tuple[Sorter, ...]:
-        return ((self.column, len(self.edges) - 1, np.array(self.edges[1:-1])),)
+    return Index(((column, len(edges) - 1, tuple(edges[1:-1])),))
 
 
-@dataclass(frozen=True)
-class Crossed(Index):
-    """The kinds of several indices together: those of the last one change first."""
-
-    parts: tuple[Index, ...]
-
-    @property
-    def sorters(self) -> tuple[Sorter, ...]:
-        return tuple(sorter for part in self.parts for sorter in part.sorters)
+def crossed(parts: Sequence[Index]) -> Index:
+    """By several indices together: the kinds of the last one change first."""
+    return Index(tuple(sorter for part in parts for sorter in part.sorters))
 
 
 class Block:
@@ -298,7 +272,7 @@ class Cells(Block):
     @cached_property
     def index(self) -> Index:
         """The cells, group by group."""
-        return Crossed((self.groups, self.bins))
+        return crossed((self.groups, self.bins))
 
     def summed(self, scale: float) -> tuple[object, ...]:
         bins = self.bins.count
@@ -314,9 +288,9 @@ class Cells(Block):
 
     @property
     def edges(self) -> np.ndarray:
-        """Those of bins of a number."""
-        assert isinstance(self.bins, Bins), "cells of a number"
-        return np.array(self.bins.edges)
+        """Those of bins of a number, from -1 to 1."""
+        ((_, _, inner),) = self.bins.sorters
+        return np.array([-1.0, *(inner or ()), 1.0])
 
     def quantiles(
         self, sums: np.ndarray, noise: float, levels: Sequence[float], place: tuple[float, float], z: float

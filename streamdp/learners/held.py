@@ -13,7 +13,6 @@ import numpy as np
 
 from streamdp.errors import BudgetError
 from streamdp.learners.cells import Block, Kept, sums_of
-from streamdp.learners.learner import WITH_DELTA
 from streamdp.learners.sums import HELD, HELD_CAVEATS, Pan, Sums, laplace_deviations
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng, FreshRng
@@ -126,9 +125,3 @@ class HeldSums(Sums):
         """See `Sums.reach`: for one window by the Laplace law; the sum of several is taken as normal."""
         one = self._sum.pure and self._state[-1] < 1.5 * self._sum.variance
         return laplace_deviations(z) if one and z else z
-
-
-class HeldWithDelta(HeldSums):
-    """As `HeldSums`, with texts that nobody declared or tables that are chosen, which need a delta."""
-
-    default_budget: ClassVar[Budget] = WITH_DELTA

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
-from streamdp.learners.cells import All
+from streamdp.learners.cells import Index
 from streamdp.learners.keyed import shown
 from streamdp.learners.local_counts import Oracle, Part
 from streamdp.privacy.entropy import mixed, uniform
@@ -68,7 +68,7 @@ def _transformed(sums: np.ndarray) -> np.ndarray:
 class Hitters(Part):
     """The most frequent texts, by the `columns` of their bytes b, which are 2 b / 255 - 1; a report spends epsilon."""
 
-    words, groups = 5, All()
+    words, groups = 5, Index()
 
     def __init__(self, columns: Sequence[int], epsilon: float) -> None:
         self.columns = list(columns)

@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from streamdp.data.records import NO_BYTE
-from streamdp.learners.cells import All, Block, Levels, Texts, Thirds, sums_of
+from streamdp.learners.cells import Block, Index, Texts, Thirds, levels, sums_of
 from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
@@ -51,7 +51,7 @@ class Keyed(Block):
     def kept(self, X: np.ndarray, epsilon: float) -> np.ndarray:
         rows = np.zeros(len(X), self.row)
         rows["text"] = np.rint((X[:, self.places] + 1) * 127.5)
-        adds = 1.0 if self.column is None else sums_of([(Thirds(All(), self.column), 1.0)], 1.0).vectors(X)
+        adds = 1.0 if self.column is None else sums_of([(Thirds(Index(), self.column), 1.0)], 1.0).vectors(X)
         rows["adds"] = np.rint(adds * self.noise(epsilon)[0])
         return rows
 
@@ -93,7 +93,7 @@ class Keyed(Block):
 
     def moments(self, sums: np.ndarray, noise: float, n: int) -> tuple[np.ndarray, tuple[float, float]]:
         """See `Values.moments`: by texts (k,), of `sums` (k, 4) as `Sums.released` has them."""
-        each = Thirds(Levels(0, len(sums)), self.column or 0)
+        each = Thirds(levels(0, len(sums)), self.column or 0)
         return each.moments(sums[:, :-1].T.ravel(), noise * max(sums[:, -1], default=1.0), n)
 
 

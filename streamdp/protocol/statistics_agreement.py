@@ -14,7 +14,7 @@ from streamdp.config.definition import Definition
 from streamdp.errors import ConfigError
 from streamdp.estimators.declared import MOST_CELLS, Declared
 from streamdp.estimators.statistics import Statistics
-from streamdp.learners.cells import All, Bins, Cells, Crossed, Index, Levels, Values
+from streamdp.learners.cells import Cells, Index, Values, bins, crossed, levels
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.local_counts import CellReports, Part, epsilon_of
 from streamdp.learners.local_roots import Roots
@@ -75,10 +75,10 @@ class Sorter(Wire):
         """What sorts rows. Raises `ConfigError` for what does not fit the schema."""
         column, kinds = _column(schema, self.column, "categories" if self.edges is None else "number")
         if self.edges is None:
-            return Levels(column, kinds)
+            return levels(column, kinds)
         if sorted(self.edges) != self.edges:
             raise ConfigError("refused: expected ascending edges")
-        return Bins(column, (-1.0, *self.edges, 1.0))
+        return bins(column, (-1.0, *self.edges, 1.0))
 
 
 class WireStatistic(Wire):
@@ -103,11 +103,11 @@ class WireStatistic(Wire):
         if text:
             column, length = _column(schema, self.of, "text")
             return Hitters(range(column, column + length), epsilon)
-        groups = Crossed(tuple(sorter.build(schema) for sorter in self.by))
+        groups = crossed([sorter.build(schema) for sorter in self.by])
         if groups.count * (self.levels or 2) > 2 * MOST_CELLS:
             raise ConfigError(f"refused: expected at most {MOST_CELLS} cells")
         if not number:
-            return CellReports(Cells(All(), groups), epsilon)
+            return CellReports(Cells(Index(), groups), epsilon)
         column, _ = _column(schema, self.of, "number")
         if self.quantile is not None:
             return Roots(groups, column, self.quantile, epsilon)
@@ -159,7 +159,7 @@ def _written(one: Declared, part: Part, share: float, names: Sequence[str]) -> d
     """A part of a job's statistics as a device gets it; `names` has the feature of each column."""
     found = {"of": None if one.of_cells else one.of, "levels": len(part.levels) or None, "quantile": part.q}
     by = [
-        {"column": names[column], "edges": None if edges is None else edges.tolist()}
+        {"column": names[column], "edges": None if edges is None else [*edges]}
         for column, _, edges in part.groups.sorters
     ]
     return {"name": one.name, "kind": one.kind, "share": share, "by": by} | found

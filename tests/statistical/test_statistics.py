@@ -10,7 +10,7 @@ import pytest
 from streamdp import ApproxDP, GaussianDP, PureDP, stats
 from streamdp.config.definition import Definition
 from streamdp.estimators.statistics import Statistics
-from streamdp.learners.cells import All, Bins, Cells, Kept, Levels, Thirds, Values
+from streamdp.learners.cells import Cells, Index, Kept, Thirds, Values, bins, levels
 from streamdp.learners.chosen import Chosen
 from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.hitters import Hitters
@@ -29,9 +29,9 @@ from tests.support.sizes import some
 RUNS = 12_000
 RUNS_OF_WINDOWS = 5_000
 BLOCKS = [
-    (Cells(Levels(0, 3), Bins(2, (-1, 0, 1))), 0.5),
-    (Values(All(), 2), 0.25),
-    (Cells(All(), Bins(2, tuple(np.linspace(-1, 1, 9))), ordered=True), 0.25),
+    (Cells(levels(0, 3), bins(2, (-1, 0, 1))), 0.5),
+    (Values(Index(), 2), 0.25),
+    (Cells(Index(), bins(2, tuple(np.linspace(-1, 1, 9))), ordered=True), 0.25),
 ]
 ONE, OTHER = np.array([[1.0, 0.0, 1.0]]), np.array([[2.0, 0.0, -1.0]])
 REST = np.array([[0.0, 0.0, 0.2], [1.0, 0.0, -0.7]])
@@ -240,8 +240,8 @@ def test_shares_of_texts_have_the_stated_variance(epsilon: float) -> None:
 
 # -- windows -----------------------------------------------------------------------------------------------------------
 
-PURE = [(Cells(Levels(0, 3), Bins(2, (-1, 0, 1))), 0.5), (Values(All(), 2, 0.25), 0.5)]
-OF_GROUPS = [(Thirds(Levels(0, 3), 2), 1.0)]
+PURE = [(Cells(levels(0, 3), bins(2, (-1, 0, 1))), 0.5), (Values(Index(), 2, 0.25), 0.5)]
+OF_GROUPS = [(Thirds(levels(0, 3), 2), 1.0)]
 
 
 def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.ndarray, np.ndarray]:
@@ -329,7 +329,7 @@ def test_a_text_of_one_record_passes_as_often_as_delta_allows(column: int | None
 
 def test_a_choice_of_tables_keeps_the_claim_and_a_tenth_of_its_noise_does_not() -> None:
     """False alarms: 1e-6 each. One record brings two columns nearer to each other and takes two others apart."""
-    chosen = Chosen((Levels(0, 2), Levels(1, 2), Levels(2, 2)))
+    chosen = Chosen((levels(0, 2), levels(1, 2), levels(2, 2)))
     rest = ["110", "000", "101", "110", "110", "010", "010", "100", "010", "010"]
 
     def attack(mu: float) -> float:
@@ -364,10 +364,10 @@ def test_a_drawn_quantile_keeps_the_claim_and_twice_the_steepness_does_not() -> 
 @pytest.mark.parametrize(
     ("groups", "weight", "windows"),
     [
-        (All(), 1.0, 1000),
-        pytest.param(All(), 1.0, 10_000, marks=pytest.mark.campaign),
-        (Levels(0, 2), 1.0, 3000),
-        (Levels(0, 2), 2.0, 3000),
+        (Index(), 1.0, 1000),
+        pytest.param(Index(), 1.0, 10_000, marks=pytest.mark.campaign),
+        (levels(0, 2), 1.0, 3000),
+        (levels(0, 2), 2.0, 3000),
     ],
 )
 def test_all_quantiles_of_a_window_keep_the_claim(groups: Any, weight: float, windows: int) -> None:
@@ -421,7 +421,7 @@ def test_counts_of_a_window_have_the_stated_noise(budget: str, scale: float | No
 
 def test_batches_of_a_process_have_laplace_noise_at_both_ends() -> None:
     """2,000 batches of 20 counts of nobody: each end has the variance 2 (2 / eps)^2 within 6 deviations, 1.4 %."""
-    blocks = [(Cells(All(), Bins(0, tuple(range(21)))), 1.0)]
+    blocks = [(Cells(Index(), bins(0, tuple(range(21)))), 1.0)]
     pan, rng, found = PanPure(PureDP(1.0), blocks), SeededEntropy(3), []
     for _ in range(2000):
         pan.wipe()
@@ -437,4 +437,4 @@ def test_batches_of_a_process_have_laplace_noise_at_both_ends() -> None:
 
 def test_a_bin_is_as_wide_as_is_said() -> None:
     """Values on the bounds are in the outer bins."""
-    assert Ranks(All(), 0, (0.5,)).kept(np.array([[-1.0], [0.0], [1.0]]), 1.0).tolist() == [0, BINS // 2, BINS - 1]
+    assert Ranks(Index(), 0, (0.5,)).kept(np.array([[-1.0], [0.0], [1.0]]), 1.0).tolist() == [0, BINS // 2, BINS - 1]

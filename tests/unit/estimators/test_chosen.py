@@ -10,7 +10,7 @@ import pytest
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators import statistics
 from streamdp.estimators.statistics import Statistics
-from streamdp.learners.cells import Levels
+from streamdp.learners.cells import levels
 from streamdp.learners.chosen import CHOICE, Chosen
 from streamdp.learners.sums import Held, divided
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
@@ -78,7 +78,7 @@ def test_one_row_moves_each_distance_by_at_most_what_the_noise_is_for() -> None:
     rng, largest = np.random.default_rng(0), 0.0
     for _ in range(2000):
         n, sizes = int(rng.integers(2, 30)), rng.integers(2, 5, 3)
-        chosen = Chosen(tuple(Levels(j, int(size)) for j, size in enumerate(sizes)))
+        chosen = Chosen(tuple(levels(j, int(size)) for j, size in enumerate(sizes)))
         rows = np.stack([rng.integers(0, size, n) % rng.integers(1, size + 1) for size in sizes], axis=1)
         moved = rows.copy()
         moved[0] = [rng.integers(size) for size in sizes]
@@ -97,7 +97,7 @@ def test_one_row_moves_each_distance_by_at_most_what_the_noise_is_for() -> None:
 
 @pytest.mark.parametrize("budget", [GaussianDP(0.7), ApproxDP(1.0, 1e-6)], ids=str)
 def test_the_choice_and_all_sums_together_spend_the_budget(budget: Any) -> None:
-    chosen, other = Chosen((Levels(0, 2), Levels(1, 3), Levels(2, 2))), Chosen((Levels(0, 2), Levels(1, 2)))
+    chosen, other = Chosen((levels(0, 2), levels(1, 3), levels(2, 2))), Chosen((levels(0, 2), levels(1, 2)))
     spent, shares, choices = divided(budget, [(chosen, 0.6), (other.pieces[0], 0.4)])
     mu = budget.mu if isinstance(budget, GaussianDP) else GaussianDP.from_approx(budget).mu
     assert isinstance(spent, GaussianDP)

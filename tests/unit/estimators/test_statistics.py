@@ -24,7 +24,7 @@ from streamdp.data.times import Calendar
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.estimators import Statistics
 from streamdp.learners import ranks
-from streamdp.learners.cells import SQUARES, All, Bins, Cells, Levels, Thirds, Values, square_root, sums_of
+from streamdp.learners.cells import SQUARES, Cells, Index, Thirds, Values, bins, levels, square_root, sums_of
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.local_counts import CellReports, Oracle
 from streamdp.learners.ranks import distances, weights
@@ -335,18 +335,18 @@ def test_wrong_parameters_are_refused() -> None:
 @pytest.mark.parametrize(
     "block",
     [
-        Cells(All(), Bins(0, (-1, -0.5, 0.5, 1))),
+        Cells(Index(), bins(0, (-1, -0.5, 0.5, 1))),
         Cells(
-            All(),
-            Bins(
+            Index(),
+            bins(
                 0,
                 tuple(np.linspace(-1, 1, 33)),
             ),
             ordered=True,
         ),
-        Values(All(), 0),
-        Values(All(), 0, 0.25),
-        Thirds(All(), 0),
+        Values(Index(), 0),
+        Values(Index(), 0, 0.25),
+        Thirds(Index(), 0),
     ],
 )
 def test_no_vector_is_longer_and_no_two_are_farther_apart_than_is_said(block: Any) -> None:
@@ -467,7 +467,7 @@ def test_reports_have_their_law_and_the_stated_variance(unary: bool) -> None:
 
 
 def test_values_are_rounded_to_levels_without_bias() -> None:
-    counts, rng = CellReports(Values(All(), 0), 8.0), np.random.default_rng(8)
+    counts, rng = CellReports(Values(Index(), 0), 8.0), np.random.default_rng(8)
     assert len(counts.levels) > 2  # at eps = 8 two levels would have more variance
     X = np.full((200_000, 1), 0.3)
     counts.learn(X, rng.integers(0, 2**64, (len(X), counts.words), dtype=np.uint64))
@@ -906,7 +906,7 @@ def test_the_law_of_each_draw_is_as_far_from_its_neighbours_as_its_share_of_epsi
     """At a rank between two wide gaps of bins, one of which a moved record makes nearer and the other one farther."""
     asked: list[tuple[float, float, float, float]] = []
     monkeypatch.setattr(ranks, "drawn", lambda counts, *given: asked.append(given[:4]) or 0)
-    groups = Levels(0, 2) if several else All()
+    groups = levels(0, 2) if several else Index()
     ranks.Ranks(groups, 1, (0.5,)).released(np.zeros(1000, dtype=np.int64), 1.0, 0.0, SeededEntropy(1))
     for_draws = 1 - ranks.COUNTED * several
     shares = [for_draws * part for part in (ranks.VALUE, (1 - ranks.VALUE) / 2, (1 - ranks.VALUE) / 2)]
@@ -1016,7 +1016,7 @@ def test_a_delta_gives_gaussian_noise_for_many_levels() -> None:
 
 def test_by_hand_a_mean_by_group_is_that_of_three_sums() -> None:
     X = np.column_stack([np.linspace(-1, 1, 11), np.arange(11) % 2])
-    block = Thirds(Levels(1, 2), 0)
+    block = Thirds(levels(1, 2), 0)
     rows, noises = block.moments(vectors(block, X).sum(axis=0), 1.0, 11)
     for group in (0, 1):
         v = X[X[:, 1] == group, 0]
