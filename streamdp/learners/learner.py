@@ -123,7 +123,7 @@ class Learner(ABC):
         """Further counts, by name, which add up when learners are merged."""
         self.fast: RecordLearner | None = None
         """What the estimator made of `record_kernel`; the learner takes it away when its arrays move."""
-        self._shown: tuple[bytes, np.ndarray] = b"", np.empty(0)  # what a `point` was computed from, and the point
+        self._shown: tuple[object, np.ndarray] = b"", np.empty(0)  # what a `point` was computed from, and the point
         self.open: Release | None = None
         """The open batch, if rows share one noise; None: each row is a release of its own."""
         self.side: SideStatistics | None = None

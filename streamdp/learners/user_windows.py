@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -70,6 +70,17 @@ class WindowPlan(UserWindow):
         super().__post_init__()
         if self.scaling is not None:
             check_choice("scaling", self.scaling, ("private", "none"), " or None")
+
+
+class Released(NamedTuple):
+    """What windows have released. It is replaced as a whole, so that no exception can part it."""
+
+    numbers: np.ndarray
+    """Theta (d,) for the scaled columns, and what the method keeps from window to window."""
+    table: np.ndarray
+    """(2, k) the centres and the scales of the columns that are scaled."""
+    final: np.ndarray
+    """(k,) 1 for those that are final."""
 
 
 class Windows(Collector):
@@ -136,10 +147,8 @@ class Windows(Collector):
         )
         self._d = len(start)
         self.bounds, self.scales = self._scaling_of(columns)
-        self._kept = self._d + self.method.memory(self._task(1))
-        self._state = np.concatenate([start, np.zeros(self._kept - self._d), self.scales.start])
-        """Theta (d,) for the scaled columns, what the method keeps from window to window, the centres and the scales of
-        the columns that are scaled, and 1 for those that are final. One array, so that no exception can part them."""
+        kept = np.zeros(self.method.memory(self._task(1)))
+        self._released = Released(np.append(start, kept), *self.scales.start)
         try:
             self._planned(int(self.plan.window))  # when the window may first end, it has at most this many users
         except TooFewUsersError as error:
@@ -190,7 +199,7 @@ class Windows(Collector):
     @property
     def units(self) -> Units:
         """The units in which theta is learned."""
-        return self._units_at(self._unit_table)
+        return self._units_at(self._released.table)
 
     def _units_at(self, table: np.ndarray) -> Units:
         units = self.scales.units(self._declared, table)
@@ -202,38 +211,26 @@ class Windows(Collector):
         return declared(self.p, self.bounds, self.problem.outputs, self.problem.intercept)
 
     @property
-    def _unit_table(self) -> np.ndarray:
-        """The centres and scales (2, k): a view."""
-        return self._scaled_columns[:2]
-
-    @property
-    def _scaled_columns(self) -> np.ndarray:
-        """The centres and scales, and which of them are final (3, k): a view."""
-        return self._state[self._kept :].reshape(3, -1)
-
-    @property
     def _inner(self) -> np.ndarray:
         """Theta (d,) as it is learned: a view."""
-        return self._state[: self._d]
+        return self._released.numbers[: self._d]
 
-    def _scale(self, users: WindowUsers, n: int, plan: object) -> tuple[object, np.ndarray]:
+    def _scale(self, users: WindowUsers, n: int, plan: object) -> tuple[object, Released]:
         """Find new scales with a share of the window's budget, if they are not final.
 
-        Returns the plan for the rest of the budget, and the state from which to go on.
+        Returns the plan for the rest of the budget, and from what to go on.
         """
-        state, found = self._state.copy(), None
-        if not (final := self._scaled_columns[2]).all():
-            task = self._task(n)
-            found = self.scales.search(users, self._unit_table, final, task, partial(_plan, self.method), self.rng)
+        (numbers, before, final), found = self._released, None
+        if not final.all():
+            found = self.scales.search(users, before, final, self._task(n), partial(_plan, self.method), self.rng)
         if found is None:
-            return plan, state
+            return plan, self._released
         plan, table, final = found
-        if not np.array_equal(table, self._unit_table):  # sums of columns with other scales do not add up
+        if not np.array_equal(table, before):  # sums of columns with other scales do not add up
             # A first theta is one for any units. It has a spread of 1, which would be far too much in the old ones.
             theta = self._units_at(table).inward(self.point[0]) if self.counts["n_windows"] else self._inner
-            state[: self._kept] = self.method.in_other_units(self._task(1), state[: self._kept], theta)
-        state[self._kept :] = np.append(table, final)
-        return plan, state
+            numbers = self.method.in_other_units(self._task(1), numbers, theta)
+        return plan, Released(numbers, table, final)
 
     # -- collecting --------------------------------------------------------------------------------------------------
 
@@ -296,14 +293,13 @@ class Windows(Collector):
     def _learn_from(self, users: WindowUsers, n: int, plan: object) -> float:
         """Learn from a window; return the place in it from which on its records count, as `WindowResult.since`."""
         try:
-            plan, state = self._scale(users, n, plan)
-            table = state[self._kept :].reshape(3, -1)[:2]
-            users.rescale(self.scales.columns, table, self._units_at(table).link)
-            release = self.method.run(plan, users, state[: self._kept], self.rng)
+            plan, before = self._scale(users, n, plan)
+            users.rescale(self.scales.columns, before.table, self._units_at(before.table).link)
+            release = self.method.run(plan, users, before.numbers.copy(), self.rng)
         finally:
             users.wipe()
         release.theta[: self._d] = self.region.project(release.theta[: self._d])
-        self._state = np.append(release.theta, state[self._kept :])
+        self._released = before._replace(numbers=release.theta)
         self.counts["n_windows"] += 1
         self.counts["n_users"] += n
         self.counts["n_stopped"] += not release.complete
@@ -348,9 +344,8 @@ class Windows(Collector):
 
     @property
     def point(self) -> tuple[np.ndarray, bool]:
-        state = self._state.tobytes()
-        if self._shown[0] != state:
-            self._shown = state, self.units.outward(self._inner)
+        if self._shown[0] is not self._released:
+            self._shown = self._released, self.units.outward(self._inner)
         return self._shown[1], False
 
     @property
@@ -381,7 +376,7 @@ class Windows(Collector):
         """As `Batches.answer`, from one window on."""
         if (steps := self.batch_steps) is None:
             raise NotAvailableError(f'interval: method="{self.method.name}" has none')
-        found = steps.answer(WINDOWS, self.method.spread(self._task(1), self._state[: self._kept]))
+        found = steps.answer(WINDOWS, self.method.spread(self._task(1), self._released.numbers))
         return None if found is None else found.through(self.units.outward)
 
     @property
@@ -389,13 +384,14 @@ class Windows(Collector):
         """See `Method.steps`: a copy, for reading."""
         if self.columns is None:
             return None
-        return self.method.steps(self._task(self.counts["n_users"]), self._state[: self._kept])
+        return self.method.steps(self._task(self.counts["n_users"]), self._released.numbers)
 
     def keep_latest(self, share: float) -> None:
         if (steps := self.batch_steps) is not None:
             steps.keep_latest(share)
             numbers = steps.state.numbers()
-            self._state = np.append(numbers, self._state[len(numbers) :])
+            rest = self._released.numbers[len(numbers) :]
+            self._released = self._released._replace(numbers=np.append(numbers, rest))
 
     @property
     def least_records(self) -> int | None:
@@ -430,7 +426,7 @@ class Windows(Collector):
             f"{n_windows:,} windows of {n_users:,} users with up to {self.plan.items_per_user} records each were "
             f"released by {self.method.name}; {n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own, and further records of a user are left out",
-            *(self.scales.caveats(self._scaled_columns[2]) if begun else []),
+            *(self.scales.caveats(self._released.final) if begun else []),
             *domain,
             "after a crash the open window is read again; nothing of it has left memory",
         ]
@@ -451,19 +447,15 @@ class Windows(Collector):
         }
 
     def learned(self) -> dict[str, object]:
-        return {
-            "theta": self._state[: self._d].copy(),
-            "memory": self._state[self._d : self._kept].copy(),
-            "scales": self._unit_table.copy(),
-            "final": self._scaled_columns[2].copy(),
-        }
+        numbers, table, final = self._released
+        theta, memory = np.split(numbers.copy(), [self._d])
+        return {"theta": theta, "memory": memory, "scales": table.copy(), "final": final.copy()}
 
     def read(self, state: Mapping[str, object]) -> None:
         theta = finite_array(state, "theta", (self._d,))
-        kept = finite_array(state, "memory", (self._kept - self._d,))
-        released = np.append(theta, kept)
-        self.method.check(self._task(1), released, lambda theta: self.region.check_theta(theta, self.p))
-        self._state = np.append(released, self.scales.read(state))
+        numbers = np.append(theta, finite_array(state, "memory", (len(self._released.numbers) - self._d,)))
+        self.method.check(self._task(1), numbers, lambda theta: self.region.check_theta(theta, self.p))
+        self._released = Released(numbers, *self.scales.read(state))
 
     @property
     def weight(self) -> float:
@@ -471,10 +463,9 @@ class Windows(Collector):
 
     def merge(self, parts: Sequence[Windows], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]
-        states = [part._state for part in parts]  # noqa: SLF001 - the same class
-        scales = states[int(np.argmax([part.weight for part in parts]))][self._kept :]
-        theta = self._units_at(scales.reshape(3, -1)[:2]).inward(original)
-        kept, k, task = [state[: self._kept] for state in states], 2 * len(self.scales), self._task(1)
-        if not all(np.array_equal(state[self._kept :][:k], scales[:k]) for state in states):
-            kept = [self.method.in_other_units(task, state, theta) for state in kept]
-        self._state = np.append(self.method.merge(task, kept, theta, self.region.project), scales)
+        found = [part._released for part in parts]  # noqa: SLF001 - the same class
+        best, task = found[int(np.argmax([part.weight for part in parts]))], self._task(1)
+        theta, several = self._units_at(best.table).inward(original), [one.numbers for one in found]
+        if not all(np.array_equal(one.table, best.table) for one in found):
+            several = [self.method.in_other_units(task, numbers, theta) for numbers in several]
+        self._released = best._replace(numbers=self.method.merge(task, several, theta, self.region.project))

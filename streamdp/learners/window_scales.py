@@ -50,16 +50,16 @@ class Scales:
         return len(self.columns)
 
     @property
-    def start(self) -> np.ndarray:
-        """(3 k,): the centres 0, the scales 1, and 0, because they are not final."""
-        return np.repeat([0.0, 1.0, 0.0], len(self))
+    def start(self) -> tuple[np.ndarray, np.ndarray]:
+        """The table, with centres 0 and scales 1, and 0 (k,), because they are not final."""
+        return np.repeat([[0.0], [1.0]], len(self), axis=1), np.zeros(len(self))
 
-    def read(self, state: Mapping[str, object]) -> np.ndarray:
-        """Return (3 k,), as `start`, of a stored state. Raises `ConfigError` for numbers out of range."""
+    def read(self, state: Mapping[str, object]) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `start` returns, of a stored state. Raises `ConfigError` for numbers out of range."""
         table, final = finite_array(state, "scales", (2, len(self))), finite_array(state, "final", (len(self),))
         if np.abs(table[0]).max(initial=0.0) > 2 or table[1].min(initial=1.0) <= 0 or table[1].max(initial=1.0) > 1:
             raise ConfigError("state: scales out of range")
-        return np.concatenate([table.ravel(), final != 0])
+        return table, (final != 0).astype(float)
 
     def units(self, plain: Units, table: np.ndarray) -> Units:
         """The units of columns with centres and scales `table` (2, k); `plain`: those with declared bounds alone."""
