@@ -651,13 +651,13 @@ finally:
 """
 
 
-def peak_bytes(folder: Path, block: bytes, header: bytes, blocks: int) -> int:
-    """The peak resident memory of `streamdp run -`, given `block` so many times."""
+def peak_bytes(folder: Path, block: bytes, header: bytes, blocks: int, options: Sequence[str]) -> int:
+    """The peak resident memory of `streamdp run -` with `options`, given `block` so many times."""
     for old in folder.glob("speed.db*"):
         old.unlink()
     bounds = [argument for name in FEATURES for argument in ("--feature", f"{name}=-1:1")]
-    command = [sys.executable, "-c", PEAK, "run", "-", "--target", "y", *bounds, "--trust", "nobody"]
-    command += ["--budget", "mu=1", "--store", str(folder / "speed.db")]
+    command = [sys.executable, "-c", PEAK, "run", "-", "--target", "y", "--target-bounds", "-10:10", *bounds]
+    command += [*options, "--store", str(folder / "speed.db")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment()
     ) as process:
@@ -681,11 +681,15 @@ def memory(folder: Path) -> list[Row]:
     path = folder / "block.csv"
     write_file(path, few)
     header, newline, block = path.read_bytes().partition(b"\n")
-    small, large = (peak_bytes(folder, block, header + newline, rows // few) for rows in (few, many))
-    more = (large - small) / MIB
-    beside = f"{few:,} rows: {small / MIB:.0f} MiB; {more:+.1f} MiB"
-    what = f"peak memory of `streamdp run -`, {many:,} rows"
-    return [Row(what, f"{large / MIB:.0f} MiB", beside, "within 20 MiB", more <= 20)]
+    rows = []
+    for trust, options in ("nobody", ["--trust", "nobody", "--budget", "mu=1"]), ("the default, windows", []):
+        small, large = (peak_bytes(folder, block, header + newline, n // few, options) for n in (few, many))
+        more = (large - small) / MIB
+        what = f"peak memory of `streamdp run -`, {many:,} rows, {trust}"
+        measured, beside = f"{large / MIB:.0f} MiB", f"{few:,} rows: {small / MIB:.0f} MiB; {more:+.1f} MiB"
+        goal = ("within 20 MiB", more <= 20) if trust == "nobody" else ("", None)
+        rows.append(Row(what, measured, beside, *goal))
+    return rows
 
 
 # -- start -----------------------------------------------------------------------------------------------------------
