@@ -22,7 +22,6 @@ from tests.support.commands import environment
 from tests.support.proxy import Proxy
 from tests.support.schemas import in_schema
 from tests.support.service import PATIENCE_S, SECRET, ServiceProcess, client, job, record
-from tests.support.silent import served_beside
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
@@ -115,14 +114,6 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, quick: Any, arguments:
     assert message in errors
     code, _, errors = quick("run", "late.yaml")
     assert (code, "use `streamdp serve`" in errors) == (2, True)
-
-
-@pytest.mark.campaign
-def test_silent_connections_at_the_limit_of_files_silence_nobody(tmp_path: Path) -> None:
-    """A fast version of `tests.campaigns.test_silent_sockets`."""
-    found = served_beside(tmp_path, limit=200, sockets=240, calls=3)
-    assert (found.probes, found.learned) == ([200] * 3, 3)
-    assert found.log_lines < 50
 
 
 def test_a_store_that_another_process_holds_is_refused(tmp_path: Path, quick: Any) -> None:
