@@ -65,14 +65,14 @@ class Admission:
         self.left[0] = n
 
     def use(self, ledger: Ledger | None) -> None:
-        """Take another ledger, or none. Under which caps records were charged until now stays known."""
+        """Take another ledger, or none. Under which caps records were charged until now stays known.
+
+        Raises `ConfigError` for one that is none.
+        """
+        if ledger is not None and not hasattr(ledger, "admit_many"):
+            raise ConfigError(f"ledger: expected a Ledger or None, got {type(ledger).__name__}")
         self._history, self._charges, self._counted = self.history, False, None
         self.ledger = ledger
-
-    def check_ledger(self) -> None:
-        """Raise `ConfigError` for a ledger that is none."""
-        if self.ledger is not None and not hasattr(self.ledger, "admit_many"):
-            raise ConfigError(f"ledger: expected a Ledger or None, got {type(self.ledger).__name__}")
 
     def share_clones(self, other: Admission) -> None:
         """Let a clone, `other`, be counted with this one when it learns."""

@@ -147,7 +147,6 @@ class Estimator(river_base.Estimator, Parameters):
         if self._needs_delta and isinstance(self.budget, str) and isinstance(budget, PureDP):
             budget = ApproxDP(budget.epsilon, WITH_DELTA.delta)  # as for a job; the guarantee says it
         self._admission.budget = budget
-        self._admission.check_ledger()
         if not isinstance(self.intercept, bool | np.bool_):
             raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._features: Features | None = None
@@ -1164,37 +1163,32 @@ class Estimator(river_base.Estimator, Parameters):
             raise ConfigError("merged: expected estimators of the same model")
         if len({id(part) for part in (self, *others)}) <= len(others):
             raise ConfigError("merged: expected estimators of disjoint records, got one of them twice")
-        result = self.clone()
-        result._start_from_average((self, *others))  # noqa: SLF001 - the same class
-        return result
-
-    def _start_from_average(self, parts: Sequence[Self]) -> None:
-        models = [part._agreed() for part in parts]  # noqa: SLF001 - the same class
+        parts, models, result = (self, *others), [], self.clone()
+        for part in parts:
+            part._need_features("merged")  # noqa: SLF001 - the same class
+            models.append(part.model_dict() | {"domain": part.learner.problem.domain})
         for what, agreed in models[0].items():
             if any(model.get(what) != agreed for model in models):
                 raise ConfigError(f"merged: expected one {what}, got {agreed} and others")
         counts = [part._counts() for part in parts]  # noqa: SLF001
         learners: list[Any] = [copy.deepcopy(part.learner) for part in parts]  # of the last boundary
         share_changes(learners)
-        if self._features is None:
-            self._declare(models[0]["features"])
+        if result._features is None:  # noqa: SLF001
+            result._declare(list(self._names))  # noqa: SLF001
         history = CapHistory({}).joined(*(part.cap_history for part in parts))
         spent = [budget for part in parts for budget in part.guarantee.budgets]
-        self._admission.begin(spent, history, not all(part.private for part in parts))
+        result._admission.begin(spent, history, not all(part.private for part in parts))  # noqa: SLF001
         weights = [learner.weight for learner in learners]
 
         def average(arrays: Sequence[np.ndarray]) -> np.ndarray:
             total: object = sum(weights)
             return sum(array * (weight / total) for array, weight in zip(arrays, weights, strict=True))
 
-        self.learner.merge(learners, average)
-        self._set_counts({name: sum(count[name] for count in counts) for name in counts[0]})
-        for i, side in enumerate(self.sides):
+        result.learner.merge(learners, average)
+        result._set_counts({name: sum(count[name] for count in counts) for name in counts[0]})  # noqa: SLF001
+        for i, side in enumerate(result.sides):
             side.take_sum([part.sides[i] for part in parts])
-
-    def _agreed(self) -> dict[str, Any]:
-        self._need_features("merged")
-        return self.model_dict() | {"domain": self.learner.problem.domain}
+        return result
 
     def _counts(self) -> dict[str, int]:
         """The numbers that add up when estimators are merged, without those of records that are pending."""

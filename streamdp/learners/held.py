@@ -30,7 +30,10 @@ class LaplaceSum(GridSum):
     """As `GridSum`, of `blocks` with their shares, with Laplace noise of this `scale` and a pure `epsilon`."""
 
     def __init__(self, epsilon: float, blocks: Sequence[tuple[Block, float]]) -> None:
-        self.cells, self.scale = _laplace(epsilon, blocks)
+        self.cells = 2.0 ** (20 + math.ceil(math.log2(epsilon)))
+        moved = sum(min(block.size, 6) for block, _ in blocks)  # by rounding: a cell for each coordinate of two rows
+        share = sum(share for _, share in blocks) or 1.0
+        self.scale = (self.cells * ARITHMETIC + moved / share) / epsilon
         self.total = np.zeros(sum(block.size for block, _ in blocks), dtype=np.int64)
 
     @property
@@ -106,14 +109,6 @@ def _epsilon_of(budget: Budget) -> float:
     if not isinstance(budget, PureDP):
         raise BudgetError(f"sums with Laplace noise: expected PureDP, got {budget}")
     return budget.epsilon * _CAREFUL
-
-
-def _laplace(epsilon: float, blocks: Sequence[tuple[Any, float]]) -> tuple[float, float]:
-    """How many cells of the grid are 1, and the scale in cells of the noise of all blocks with their shares."""
-    moved = sum(min(block.size, 6) for block, _ in blocks)  # by rounding: a cell for each coordinate of two rows
-    cells = 2.0 ** (20 + math.ceil(math.log2(epsilon)))
-    share = sum(share for _, share in blocks) or 1.0
-    return cells, (cells * ARITHMETIC + moved / share) / epsilon
 
 
 class HeldSums(Sums):

@@ -95,10 +95,6 @@ class ShuffleBatches(Batches):
         run = rounds_of(problem, self.cohort.people, problem.distance, self._noises(*self.cohort))
         return Rounds(problem, start, self.region.project, run)
 
-    def _sum_of(self, users: int) -> VectorSum:
-        size, bound, sensitivity = self._vectors
-        return VectorSum.calibrated(self.budget, bound, users, size, sensitivity)
-
     def _sums(self, vectors: Vectors) -> None:
         from streamdp.aggregation import kernels as k
 
@@ -129,16 +125,12 @@ class ShuffleBatches(Batches):
     def _begin_phase(self) -> None:
         super()._begin_phase()
         if self.cohort is None:
-            self.params = self._sum_of(self.full)
+            size, bound, sensitivity = self._vectors
+            self.params = VectorSum.calibrated(self.budget, bound, self.full, size, sensitivity)
         else:
             self.params = self.cohort_sum(self.cohort.people, self.cohort_steps.phase.steps)
 
     # -- one process -------------------------------------------------------------------------------------------------
-
-    def need_no_cohort(self, name: str) -> None:
-        """Raise `ConfigError` with a cohort, which only `absorb` learns from, and the name of what was called."""
-        if self.cohort is not None:
-            raise ConfigError(name + _COHORT)
 
     def _open(self) -> None:
         if self.params.users != self.full:  # an exception, such as Ctrl-C, interrupted the begin of a phase
@@ -254,14 +246,15 @@ class ShuffleBatches(Batches):
         self.middle = steps.middle
 
     def check_cohort(self) -> None:
-        """Raise `ConfigError` unless `learn_cohort` has a method."""
+        """Raise `ConfigError` with a cohort, which `absorb` alone learns from, and for a method without `learn_cohort`."""
+        if self.cohort is not None:
+            raise ConfigError("learn_cohort" + _COHORT)
         if self.method == "newton":
             raise ConfigError('learn_cohort: gradient descent over all rounds; it needs method="ac-sa" or "sgd"')
 
     @property
     def cohort_steps(self) -> Planned:
         """The steps that `learn_cohort` continues."""
-        self.check_cohort()
         assert isinstance(self.batch_steps, Planned)
         return self.batch_steps
 

@@ -132,9 +132,8 @@ class _Shuffle(BatchEstimator):
             check_whole("rounds", rounds, 1, MOST_RECORDS)
         learner = self.learner
         assert isinstance(learner, ShuffleBatches)
-        learner.need_no_cohort("learn_cohort")
-        self._admission.need_subjects(None)
         learner.check_cohort()
+        self._admission.need_subjects(None)
         with learner.rng.lock:
             learner.need_boundary()
             X, y = self._raw_rows(X), self._encode_targets(y)

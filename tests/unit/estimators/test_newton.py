@@ -335,7 +335,6 @@ def test_devices_answer_announcements_of_growing_batches() -> None:
     place = agreement.first
     sizes = []
     for _ in range(12):
-        assert agreement.params(place) == learner.learner._sum_of(agreement.params(place).users)
         steps_of(learner).go(place)
         learner.learner._begin_phase()
         assert agreement.params(place) == learner.randomizer.params
