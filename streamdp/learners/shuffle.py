@@ -246,7 +246,7 @@ class ShuffleBatches(Batches):
         self.middle = steps.middle
 
     def check_cohort(self) -> None:
-        """Raise `ConfigError` with a cohort, which `absorb` alone learns from, and for a method without `learn_cohort`."""
+        """Raise `ConfigError` with a cohort, which `absorb` alone learns from, and with Newton's method."""
         if self.cohort is not None:
             raise ConfigError("learn_cohort" + _COHORT)
         if self.method == "newton":

@@ -128,7 +128,6 @@ class UserReports(Collector):
     mean: UserMean
     """How the answers of the next batch are made and averaged."""
     spec: np.ndarray
-    middle: np.ndarray  # (d,) where gradients are taken
 
     def __init__(
         self,
@@ -231,13 +230,17 @@ class UserReports(Collector):
         mean = self.mean_of(batch)  # only answers to the fine question are averaged
         return mean.variance + self._spread**2 * (1 / (batch - mean.coarse) - 1 / batch)
 
+    @property
+    def middle(self) -> np.ndarray:
+        """Where gradients are taken (d,), as a new array."""
+        return self.batch_steps.middle
+
     def _begin_phase(self) -> None:
         """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
         from streamdp.optim.loops import ENVELOPE
 
         if isinstance(self.batch_steps, Planned) and math.isinf(self.region.beta(self.p)):
             self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
-        self.middle = self.batch_steps.middle
         self.mean = self.mean_of(self.batch_steps.batch)
         self._begin_batch()
 
@@ -360,7 +363,6 @@ class UserReports(Collector):
             self.batch_steps.move(average, 1, mean.users)
             if (self.batch_steps.place[:2], self.batch_steps.batch) != before:
                 self._begin_phase()
-            self.middle = self.batch_steps.middle
             self._take_since()
             self._scale_columns()
 
@@ -377,7 +379,7 @@ class UserReports(Collector):
         if restart:
             steps.forget()
         # All on one line: an exception, such as Ctrl-C, must not leave theta in other units than the columns.
-        self.search, self.batch_steps, self.middle = search, steps, steps.middle
+        self.search, self.batch_steps = search, steps
 
     def _take_since(self) -> None:
         """Take over where the progress of columns began, which a change of the stream moves."""

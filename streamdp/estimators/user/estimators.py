@@ -123,7 +123,7 @@ class _UserLevel(Estimator):
 
         learner: UserReports = self._learner(UserReports, "randomizer")
         return UserRandomizer(
-            learner.middle.copy(),
+            learner.middle,
             float(learner.spec[ENVELOPE]),
             learner.problem.loss,
             self._device_features,
