@@ -105,26 +105,27 @@ def _check_arguments(data: str | None, topic: str | None, output: str, delimiter
 
 def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Callable[..., str]:
     from streamdp.config.draft import draft, may_lack_header
-    from streamdp.config.file import file_type, tab
+    from streamdp.config.file import FileSourceConfig, file_type, tab
     from streamdp.config.peek import ROWS, delimiter_of, form_of, names_twice, peek
 
-    source = file_type(data)
-    form = form_of(data) if source == "csv" else None
-    if delimiter is None:
-        delimiter = delimiter_of(data, form) if source == "csv" else ","
-    delimiter = tab(delimiter)
-    if source == "csv" and (twice := names_twice(data, delimiter, form)):
-        warn(f"the header of {data} has {', '.join(map(repr, twice))} more than once: rename these columns to use them")
-    columns = peek(data, source, delimiter, None if public else ROWS, form)
+    source, form, delimiter = file_type(data), None, tab(delimiter)
+    file = FileSourceConfig(type=source, path=data).files()[0]
+    if source == "csv":
+        form = form_of(file)
+        delimiter = delimiter or delimiter_of(file, form)
+        if twice := names_twice(file, delimiter, form):
+            names = ", ".join(map(repr, twice))
+            warn(f"the header of {data} has {names} more than once: rename these columns to use them")
+    columns = peek(file, source, delimiter or ",", None if public else ROWS, form)
     if source == "csv":
         _warn_of_doubt(columns)
+        if columns[0].name.startswith("#"):
+            warn(f"the first line of {data} begins with #: if it is a comment, set source.comment: '#', and begin anew")
+        if not public and may_lack_header(columns):
+            warn(f"a column of {data} has a number as its name: without a line of column names, the job holds a record")
     elif commas := _with_commas(columns):
         warn(f"{commas}: numbers with commas or units are text in such files; write them as 1234.5")
-    if source == "csv" and columns[0].name.startswith("#"):
-        warn(f"the first line of {data} begins with #: if it is a comment, set source.comment: '#', and begin anew")
-    if source == "csv" and not public and may_lack_header(columns):
-        warn(f"a column of {data} has a number as its name: without a line of column names, the job holds a record")
-    return partial(draft, columns, {"type": source, "path": path}, delimiter=delimiter, form=form)
+    return partial(draft, columns, {"type": source, "path": path}, delimiter=delimiter or ",", form=form)
 
 
 def _with_commas(columns: Sequence[DraftColumn]) -> str:

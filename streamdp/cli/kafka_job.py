@@ -202,10 +202,8 @@ def produce(
         if partitions is not None:
             make_topic(topic, brokers, partitions)
         writer = TopicWriter(topic, brokers)
-    try:
+    with closing(writer):
         return send_all(writer, _messages(source, key))
-    finally:
-        writer.close()
 
 
 def _with_texts(rows: list[CSVRow], notation: Notation | None) -> Iterator[tuple[CSVRow, list[str]]]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 
 import polars as pl
@@ -15,7 +16,7 @@ from connectors.bytestream import ByteStream
 from connectors.csvrows import CSVRows
 from connectors.textform import TextForm
 from streamdp.config.draft import DraftColumn
-from streamdp.config.file import FileSourceConfig, FileType
+from streamdp.config.file import FileType
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.errors import SchemaError, SourceError
 
@@ -57,13 +58,12 @@ def form_of(path: str) -> TextForm | None:
     """How the text of a CSV file differs from UTF-8 with a header first, by its first bytes; None if it does not.
 
     Leading lines with # are taken for comments, a first line such as `sep=;` is Excel's, and leading lines with one
-    field at most, where others have several, are titles. `path` may be a folder.
+    field at most, where others have several, are titles.
     """
-    stream = ByteStream(FileSourceConfig(path=path).files()[0])
     data = b""
-    while len(data) < _LOOKED_AT and (piece := stream.read(_LOOKED_AT, 0.0)):
-        data += piece
-    stream.close()
+    with closing(ByteStream(path)) as stream:
+        while len(data) < _LOOKED_AT and (piece := stream.read(_LOOKED_AT, 0.0)):
+            data += piece
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
     if encoding is None:
         try:
@@ -96,14 +96,14 @@ def _is_header(text: str) -> bool:
 
 
 def delimiter_of(path: str, form: TextForm | None) -> str:
-    """The character that separates the columns of a CSV file, as its header shows. `path` may be a folder.
+    """The character that separates the columns of a CSV file, as its header shows.
 
     `form` is that of `form_of`. Raises `SourceError` if the file cannot be read, and `SchemaError` if it has no header.
     """
-    file, widths, refused = FileSourceConfig(path=path).files()[0], {}, None
+    widths, refused = {}, None
     for delimiter in _DELIMITERS:  # a quote that another one ends does not match
         try:
-            rows = CSVRows(file, delimiter, form=form)
+            rows = CSVRows(path, delimiter, form=form)
         except (SchemaError, SourceError) as error:
             refused = refused or error
             continue
@@ -116,9 +116,8 @@ def delimiter_of(path: str, form: TextForm | None) -> str:
 
 def names_twice(path: str, delimiter: str, form: TextForm | None) -> list[str]:
     """The names that several columns of a CSV file have, which `peek` leaves out. It raises as `delimiter_of`."""
-    rows = CSVRows(FileSourceConfig(path=path).files()[0], delimiter, form=form)
-    rows.close()
-    return [name for name, count in Counter(rows.names).items() if name and count > 1]
+    with closing(CSVRows(path, delimiter, form=form)) as rows:
+        return [name for name, count in Counter(rows.names).items() if name and count > 1]
 
 
 def peek(
@@ -126,12 +125,10 @@ def peek(
 ) -> list[DraftColumn]:
     """Read columns as text.
 
-    Columns without a name, or with the name of another one, are left out. If `path` is a folder, its first file is
-    read. `delimiter` separates the fields of a CSV file, and `form` is that of its text. None as `rows`: all. Raises
-    `SourceError` if the file cannot be read, is not UTF-8 text or has no records that fit its header, and `SchemaError`
-    if it has no header.
+    Columns without a name, or with the name of another one, are left out. `delimiter` separates the fields of a CSV
+    file, and `form` is that of its text. None as `rows`: all. Raises `SourceError` if the file cannot be read, is not
+    UTF-8 text or has no records that fit its header, and `SchemaError` if it has no header.
     """
-    path = FileSourceConfig(type=source, path=path).files()[0]
     if source in ("parquet", "arrow"):
         from connectors.tables import read_texts
 
@@ -167,19 +164,16 @@ def _columns(frame: pl.DataFrame) -> list[DraftColumn]:
 
 
 def _table(path: str, delimiter: str, rows: int | None, form: TextForm | None) -> pl.DataFrame:
-    found = CSVRows(path, delimiter, form=form)
-    names = found.names
-    chosen = {name: j for j, name in enumerate(names) if name and names.count(name) == 1}
     values: list[list[str]] = []
     flaws: Counter[str] = Counter()
-    try:
+    with closing(CSVRows(path, delimiter, form=form)) as found:
+        names = found.names
+        chosen = {name: j for j, name in enumerate(names) if name and names.count(name) == 1}
         for chunk in found:
             values += [row.fields for row in chunk if row.reason is None]
             flaws.update(row.reason for row in chunk if row.reason is not None)
             if rows is not None and len(values) >= rows:
                 break
-    finally:
-        found.close()
     if flaws["not_utf8"]:
         raise SourceError(
             f"{path}: {flaws['not_utf8']:,} of the first {len(values) + flaws.total():,} records are not UTF-8 text: "
@@ -199,12 +193,9 @@ def _lines(path: str) -> Iterator[bytes]:
     from connectors.files import Lines
     from connectors.recordblocks import RecordBlocks
 
-    blocks = RecordBlocks(path, Lines(), whole=True)
-    try:
+    with closing(RecordBlocks(path, Lines(), whole=True)) as blocks:
         while (records := blocks.next(0.0)) is not None:
             yield from records.raw(range(len(records.ends)))
-    finally:
-        blocks.close()
 
 
 def _objects(texts: Iterable[bytes], rows: int | None) -> pl.DataFrame:

@@ -167,8 +167,7 @@ class SQLiteFile(Database):
             if os.path.exists(draft + suffix):
                 os.unlink(draft + suffix)
         sync_directory(draft)  # before `fill` makes a key
-        connection = connect(draft)
-        try:
+        with closing(connect(draft)) as connection:
             with connection.begin():
                 form.create_tables(connection)
                 for statement in LAST_COMMIT:
@@ -177,8 +176,6 @@ class SQLiteFile(Database):
                 pragma(connection.driver, f"application_id = {form.application_id}")
                 pragma(connection.driver, f"user_version = {form.version}")
             pragma(connection.driver, "journal_mode = WAL")
-        finally:
-            connection.close()
         os.replace(draft, self.name)
         sync_directory(self.name)
 
