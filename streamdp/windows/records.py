@@ -120,7 +120,8 @@ class WindowRecords:
                 found = average_gradients(self._spec, self._loss, theta, self._X, self._y, starts, chosen)
                 found *= shares[chosen, None] / grid
                 np.rint(found, out=found)
-                np.add.at(total, of[chosen], found)  # whole numbers: exact
+                for sums, column in zip(total.T, found.T, strict=True):
+                    sums += np.bincount(of[chosen], column, count)  # whole numbers: exact
                 found[:] = 0.0
         total *= grid
         return total, users_of
