@@ -15,13 +15,12 @@ from streamdp.ledger.charged import Charged
 from streamdp.ledger.periods import Cap, parse_cap
 
 
-def create_ledger(connection: Connection, fingerprint: bytes | None = None) -> None:
+def create_ledger(connection: Connection) -> None:
     """Write the first row of a ledger, in the transaction that creates its tables.
 
-    The fingerprint is that of its subject key. None: the first job with a cap sets it.
+    The first job with a cap sets the fingerprint of its subject key.
     """
-    row = {"mark": secrets.token_bytes(16), "fingerprint": fingerprint}
-    connection.change("INSERT INTO ledger (mark, key_fingerprint, version) VALUES (:mark, :fingerprint, 0)", row)
+    connection.change("INSERT INTO ledger (mark, version) VALUES (:mark, 0)", {"mark": secrets.token_bytes(16)})
 
 
 def read_mark(connection: Connection) -> str:

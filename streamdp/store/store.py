@@ -291,22 +291,15 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
             return read_snapshot(row, job, self._database.name)
 
-    def commit(
-        self,
-        state: Mapping[str, object],
-        position: Position,
-        counts: Counts,
-        within: Within | None = None,
-        letters: object = None,
-    ) -> Snapshot:
+    def commit(self, state: Mapping[str, object], position: Position, counts: Counts) -> Snapshot:
         """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
 
-        Returns what was committed. For `state`, `position`, `counts` and `letters` see `Part`, and for `within`
-        `commit_parts`. Raises `ConfigError` for values of other types, and the errors of `commit_parts`.
+        Returns what was committed. For `state`, `position` and `counts` see `Part`. Raises `ConfigError` for values of
+        other types, and the errors of `commit_parts`.
         """
         if not (isinstance(state, Mapping) and isinstance(position, dict) and isinstance(counts, Counts)):
             raise ConfigError("commit: expected the state_dict of an estimator, a position of a source, and Counts")
-        return self.commit_parts({WHOLE: Part(state, position, counts, letters)}, within)[WHOLE]
+        return self.commit_parts({WHOLE: Part(state, position, counts)})[WHOLE]
 
     def commit_parts(self, parts: Mapping[Shard, Part], within: Within | None = None) -> dict[Shard, Snapshot]:
         """Commit `parts` of shards with the spends that belong to them, or nothing. They are on disk when this returns.

@@ -25,7 +25,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.config.definition import read_definition
-from streamdp.data.records import Shard
+from streamdp.data.records import WHOLE, Shard
 from streamdp.data.subjects import Dated
 from streamdp.errors import BudgetError, ConfigError, LedgerConflictError, SchemaError, StoreMismatchError
 from streamdp.ledger import paging, sqlite_pages
@@ -353,7 +353,7 @@ def test_a_commit_that_fails_deletes_nothing(place: str) -> None:
         commit(store, 1)
     with open_store(place, CAP, NOW + 9 * LENGTH) as store:
         with pytest.raises(ZeroDivisionError):
-            store.commit({"n": 2}, {"row": 2}, Counts(2), within=lambda *_: 1 / 0)
+            store.commit_parts({WHOLE: Part({"n": 2}, {"row": 2}, Counts(2))}, lambda *_: 1 / 0)
         store.rollback()
         assert store.ledger.spent("ann", NOW).records == 1
     with open_store(place, CAP, NOW) as store:
