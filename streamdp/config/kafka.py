@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamdp.config.settings import PROXY, BadRecordsConfig, Settings, SourceOptions, like, secret
+from streamdp.config.settings import PROXY, BadRecordsConfig, Secret, Settings, SourceOptions, like, secret
 from streamdp.data.records import Shard
 from streamdp.errors import ConfigError
 
@@ -73,7 +73,7 @@ class SchemaRegistryConfig(Settings):
         pattern=like(r"^https?://[^/@?#]+(/[^@?#]*)?$", "an address without a login, as https://HOST/PATH")
     )
     user: str | None = Field(default=None, min_length=1)
-    password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    password: Secret | None = None
     proxy: str | None = Field(default=None, pattern=PROXY)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BeforeValidator, Field
 
 from streamdp.config.kafka import KafkaClientConfig
-from streamdp.config.settings import PROXY, Settings, by_type, like, secret
+from streamdp.config.settings import PROXY, Secret, Settings, by_type, like, secret
 from streamdp.errors import ConfigError, needs
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TableConfig(SinkConfig):
     type: Literal["postgresql"]
     url: str = Field(pattern=like(r"^postgres(ql)?://[^?]*(\?.*)?$", "an address, as postgresql://USER@HOST/DATABASE"))
     table: str = Field(pattern=like(r"^\w+(\.\w+)?$", "a table, as TABLE or SCHEMA.TABLE"), max_length=127)
-    password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    password: Secret | None = None
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ class WebhookConfig(SinkConfig):
     needs = ("httpx", "webhook")
     type: Literal["webhook"]
     url: str = Field(pattern=like(r"^https?://[^/@?#]+(/[^@#]*)?$", "an address without a login, as https://HOST/PATH"))
-    token: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    token: Secret | None = None
     proxy: str | None = Field(default=None, pattern=PROXY)
 
     @property

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from streamdp.config.settings import ReadConfig, like, secret
+from streamdp.config.settings import ReadConfig, Secret, like, secret
 
 if TYPE_CHECKING:
     from connectors.redis import RedisSource
@@ -28,7 +28,7 @@ class RedisSourceConfig(ReadConfig):
     url: str = Field(pattern=like(r"^rediss?://[^/@?#]+(/\d*)?$", "an address without a login, as redis://HOST:6379/0"))
     stream: str = Field(min_length=1)
     user: str | None = Field(default=None, min_length=1)
-    password: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    password: Secret | None = None
 
     @property
     def name(self) -> str:

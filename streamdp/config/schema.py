@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_serialize
 
 from streamdp.config.problems import BRANCHES
 from streamdp.config.settings import Settings
+from streamdp.errors import is_number
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
@@ -135,18 +136,28 @@ class FeatureConfig(DescribedConfig):
         return next(iter(given.values())) if alone else given
 
 
-def _form(declared: Any) -> str:
-    """The form of a declaration; `SchemaConfig` has refused others."""
+def _form(declared: object) -> str | None:
+    """The form of a declaration; None for another value."""
     if isinstance(declared, dict | FeatureConfig):
         return BRANCHES[2]
-    return BRANCHES[1] if any(isinstance(item, str | bool) for item in declared) else BRANCHES[0]
+    if not isinstance(declared, list | tuple) or not declared:
+        return None
+    if all(isinstance(item, str | bool) for item in declared):
+        return BRANCHES[1]
+    numbers = all(is_number(item) and math.isfinite(item) for item in declared)
+    return BRANCHES[0] if numbers and len(declared) == 2 else None
 
 
 Declared = Annotated[
     Annotated[tuple[float, float], Tag(BRANCHES[0])]
     | Annotated[list[Category], Tag(BRANCHES[1])]
     | Annotated[FeatureConfig, Tag(BRANCHES[2])],
-    Discriminator(_form),
+    Discriminator(
+        _form,
+        custom_error_type="form",
+        custom_error_message="expected two numbers [low, high], both finite, or a list of categories as text (put"
+        " quotes around a category that looks like a number or a boolean)",
+    ),
 ]
 
 
@@ -211,27 +222,6 @@ class SchemaConfig(Settings):
     @field_serializer("features")
     def _plain_features(self, value: object) -> dict[str, object]:
         return self.declared()
-
-    @field_validator("features", mode="before")
-    @classmethod
-    def _bounds_or_categories(cls, value: object) -> object:
-        """Check both alternatives here: pydantic would report one error for each branch of the union."""
-        if not isinstance(value, dict):
-            return value
-        for name, declared in value.items():
-            if isinstance(declared, dict | FeatureConfig):
-                continue
-            numbers = isinstance(declared, list | tuple) and all(
-                isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
-                for item in declared
-            )
-            texts = isinstance(declared, list | tuple) and all(isinstance(item, str | bool) for item in declared)
-            if not declared or not (texts or (numbers and len(declared) == 2)):
-                raise ValueError(
-                    f"{name!r}: expected two numbers [low, high], both finite, or a list of categories as text"
-                    " (put quotes around a category that looks like a number or a boolean)"
-                )
-        return value
 
     def declared(self) -> dict[str, object]:
         """The features as `data.schema.Schema` takes them."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -33,6 +33,10 @@ def like(pattern: str, form: str) -> str:
 
 
 PROXY = like(r"^https?://[^/@?#]+/?$", "the address of a proxy without a login, as http://HOST:PORT")
+
+
+Secret = Annotated[dict[Literal["env", "file"], str], Field(min_length=1, max_length=1)]
+"""Where a secret is: `{env: NAME}` or `{file: PATH}`."""
 
 
 class Settings(BaseModel):

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from streamdp.config.kafka import KafkaClientConfig
-from streamdp.config.settings import PROXY, Settings, like, secret
+from streamdp.config.settings import PROXY, Secret, Settings, like, secret
 from streamdp.privacy.guarantees import ApproxDP, PureDP
 from streamdp.privacy.shuffled_reports import LEAST_DELTA, shuffled_epsilon
 from streamdp.privacy.statement import in_words
@@ -68,7 +68,7 @@ class MixerSourceConfig(Settings):
 
     type: Literal["mixer"]
     learner: str = Field(pattern=like(r"^https?://[^/@?#]+(/[^@?#]*)?$", "an address without a login, as https://HOST"))
-    token: dict[Literal["env", "file"], str] | None = Field(default=None, min_length=1, max_length=1)
+    token: Secret | None = None
     proxy: str | None = Field(default=None, pattern=PROXY)
 
     def build(self, job: str) -> LearnerLink:

@@ -53,7 +53,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("csv, path", "csv, max_bad_share: 2, path", 2, "source.max_bad_share"),
     ("path: people.csv", "path: people.csv\n  x: 1", 2, "line"),
     ("  features: {age: [0, 120], city: [Paris, Lyon], married: [false, true]}", "  features: {}", 2, "features"),
-    ("[0, 120]", "", 2, "'age'"),
+    ("[0, 120]", "", 2, "schema.features.age"),
     ("[0, 120]", "{bounds: [0, 120], typical: [200, 1]}", 2, "typical centre within the bounds"),
     ("[0, 120]", "{bounds: [0, 120], missing: typical}", 2, "missing: typical needs typical"),
     ("[0, 120]", "{bounds: [0, 120], other: true}", 2, "are for categories"),
