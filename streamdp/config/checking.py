@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -27,12 +27,13 @@ BLOCK = 65_536
 """How many records `first_block` looks at, and how many messages of a topic `inspect`."""
 
 _FIXES = {
-    "features": "write the bounds [low, high] of a number, or a list of categories, or delete the line",
-    "column": "write the name of the column to predict",
-    "bounds": "write the public bounds [low, high]",
-    "classes": "write the labels, at least two",
-    "trust": "write nobody, process, window or shuffler",
+    "feature": "write the bounds [low, high] of a number, or a list of categories, or delete the line",
+    "schema.target.column": "write the name of the column to predict",
+    "schema.target.bounds": "write the public bounds [low, high]",
+    "schema.target.classes": "write the labels, at least two",
+    "model.trust": "write nobody, process, window or shuffler",
 }
+"""What to write for settings that a draft leaves empty, and that a job needs."""
 
 
 def empty_places(path: str) -> list[str]:
@@ -41,35 +42,26 @@ def empty_places(path: str) -> list[str]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return []  # `load_config` says why
-    document = YamlText(text, path)
-    out = []
-    for place in _empty(document.data.get("schema"), document.data.get("model")):
-        fix = _FIXES["features" if place[1] == "features" else place[-1]]
-        out.append(f"{path}, line {document.line(place)}: {'.'.join(place)} is empty: {fix}")
+    document, out = YamlText(text, path), []
+    found = dict(_settings(document.data))
+    either = ("schema", "target", "bounds"), ("schema", "target", "classes")
+    answered = any(found.get(place) is not None for place in either)
+    for place in [place for place, value in found.items() if value is None and not (answered and place in either)]:
+        match place:
+            case ("schema", "features", _) | ("schema", "features", _, "bounds" | "categories"):
+                setting = "feature"
+            case _:
+                setting = ".".join(place)
+        if (fix := _FIXES.get(setting)) is not None:
+            out.append(f"{path}, line {document.line(place)}: {'.'.join(place)} is empty: {fix}")
     return out
 
 
-def _empty(schema: object, model: object) -> list[tuple[str, ...]]:
-    """The settings that a draft leaves empty and that a job needs."""
-    out: list[tuple[str, ...]] = []
-    if isinstance(schema, dict):
-        features, target = schema.get("features"), schema.get("target")
-        if isinstance(features, dict):
-            out += [("schema", "features", str(name)) for name, declared in features.items() if declared is None]
-            given = [(str(name), declared) for name, declared in features.items() if isinstance(declared, dict)]
-            out += [
-                ("schema", "features", name, key)
-                for name, declared in given
-                for key in ("bounds", "categories")
-                if key in declared and declared[key] is None
-            ]
-        if isinstance(target, dict):
-            answered = any(target.get(key) is not None for key in ("bounds", "classes"))
-            keys = ["column", *([] if answered else ["bounds", "classes"])]
-            out += [("schema", "target", key) for key in keys if key in target and target[key] is None]
-    if isinstance(model, dict) and "trust" in model and model["trust"] is None:
-        out.append(("model", "trust"))
-    return out
+def _settings(value: Mapping[object, object], place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """The settings of nested mappings by their keys."""
+    for key, inner in value.items():
+        here = (*place, str(key))
+        yield from _settings(inner, here) if isinstance(inner, dict) else [(here, inner)]
 
 
 def readable(job: JobConfig) -> bool:

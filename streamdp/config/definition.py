@@ -174,12 +174,10 @@ class Definition(Settings):
 
     def _text(self, model: ModelConfig) -> str:
         """The text with another model, and without the fields that a subclass adds."""
-        fields: dict[str, Any] = {"cap": self.cap, "validation": self.validation, "statistics": self.statistics}
-        fields["shuffled"] = self.shuffled
         if self.has_model:
             model = model.model_copy(update={"trust": None})  # the estimator says it
-        plain = Definition.model_construct(schema_=self.schema_, model=model, **fields)
-        return plain.model_dump_json(by_alias=True, exclude_none=True)
+        plain = self.model_copy(update={"model": model})
+        return plain.model_dump_json(include={*Definition.model_fields}, by_alias=True, exclude_none=True)
 
     def fingerprint(self) -> str:
         """A digest of everything that must not change while a model goes on.
