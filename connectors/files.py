@@ -60,12 +60,7 @@ class CSVSource(RecordFile):
         path = check_path("path", path)
         self._grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, encoder.columns)
         super().__init__(
-            path,
-            encoder,
-            follow=follow,
-            max_bad_share=max_bad_share,
-            keep_payload=keep_payload,
-            form=form,
+            path, encoder, follow=follow, max_bad_share=max_bad_share, keep_payload=keep_payload, form=form
         )
 
     def _decode(self, records: Records, rows: np.ndarray) -> Batch:

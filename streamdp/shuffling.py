@@ -4,12 +4,4 @@ from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffle
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.privacy.shuffled_reports import local_epsilon, shuffled_epsilon
 
-__all__ = [
-    "Analyzer",
-    "LocalRandomizer",
-    "Shuffled",
-    "Shuffler",
-    "VectorSum",
-    "local_epsilon",
-    "shuffled_epsilon",
-]
+__all__ = ["Analyzer", "LocalRandomizer", "Shuffled", "Shuffler", "VectorSum", "local_epsilon", "shuffled_epsilon"]

@@ -46,11 +46,5 @@ class Reporter:
 
 class DrawnReport(RecordKernel):
     def __init__(
-        self,
-        parts: Sequence[Reporter],
-        until: np.ndarray,
-        seen: np.ndarray,
-        p: int,
-        rng: object,
-        fresh: bool,
+        self, parts: Sequence[Reporter], until: np.ndarray, seen: np.ndarray, p: int, rng: object, fresh: bool
     ) -> None: ...

@@ -66,13 +66,7 @@ class VectorSum:
 
     @classmethod
     def calibrated(
-        cls,
-        budget: Budget,
-        bound: float,
-        users: int,
-        d: int,
-        sensitivity: float | None = None,
-        rounds: int = 1,
+        cls, budget: Budget, bound: float, users: int, d: int, sensitivity: float | None = None, rounds: int = 1
     ) -> VectorSum:
         """Parameters that keep the `budget`, of an epsilon up to 100, with the errors of the class.
 

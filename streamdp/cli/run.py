@@ -144,11 +144,7 @@ def run(
 
 
 def _run_alone(
-    config: JobConfig,
-    settings: ReadConfig,
-    max_records: int | None,
-    stdin: str | None,
-    accepted: Accepted,
+    config: JobConfig, settings: ReadConfig, max_records: int | None, stdin: str | None, accepted: Accepted
 ) -> None:
     from contextlib import ExitStack, suppress
 

@@ -63,11 +63,7 @@ _PIPED: dict[str, FileType] = {"jsonl": "jsonl"}
 
 
 def file_like(
-    path: str,
-    usual: Mapping[str, Any] | None,
-    assignments: Sequence[str],
-    *,
-    kind: FileType | None = None,
+    path: str, usual: Mapping[str, Any] | None, assignments: Sequence[str], *, kind: FileType | None = None
 ) -> FileSourceConfig:
     """The form of the file at `path`: as `usual`, which are settings of `FileSourceConfig`, if it is of that type.
 

@@ -40,7 +40,7 @@ MISSING, OTHER = "(missing)", "(other)"
 _GAPS = ("drop", "zero", "category", "typical")
 _KINDS = ("bounds", "categories", "bins", "cyclic", "hash", "text")
 _KEYS = frozenset(_KINDS) | {
-    *("transform", "knots", "typical", "column", "part", "format", "decimal", "missing", "other", "product", "per"),
+    *("transform", "knots", "typical", "column", "part", "format", "decimal", "missing", "other", "product", "per")
 }
 _FALSE, _TRUE = ("false", "False", "FALSE", "0"), ("true", "True", "TRUE", "1")
 

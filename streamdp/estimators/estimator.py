@@ -558,11 +558,7 @@ class Estimator(river_base.Estimator, Parameters):
             return self._learn_rows(X, y, budgets, subjects)
 
     def _learn_rows(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        budgets: np.ndarray | None,
-        subjects: Sequence[Subject | None] | None,
+        self, X: np.ndarray, y: np.ndarray, budgets: np.ndarray | None, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         """As `learn_encoded`; the caller holds the lock."""
         subjects = None if subjects is None else subject_list(subjects, len(X))
@@ -593,11 +589,7 @@ class Estimator(river_base.Estimator, Parameters):
         return False
 
     def _learn_batch(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        amounts: np.ndarray | None,
-        subjects: Sequence[Subject | None] | None,
+        self, X: np.ndarray, y: np.ndarray, amounts: np.ndarray | None, subjects: Sequence[Subject | None] | None
     ) -> np.ndarray | None:
         """Check, admit, count and learn rows; return as `learn_encoded`."""
         if self.learner.refusal is not None:

@@ -32,12 +32,7 @@ class Alike:
 
 @lru_cache(maxsize=64)
 def alike(
-    loss: str | Loss,
-    columns: int,
-    budget: Budget | str,
-    records: int,
-    mechanism: Any = "auto",
-    delta: float = 1e-8,
+    loss: str | Loss, columns: int, budget: Budget | str, records: int, mechanism: Any = "auto", delta: float = 1e-8
 ) -> Alike | None:
     """Return how many raw records teach as much as LDP reports do; None for a loss without curvature.
 
@@ -71,12 +66,7 @@ def alike(
 
 
 def cheaper(
-    loss: str | Loss,
-    columns: int,
-    budget: Budget,
-    records: int,
-    mechanism: object = "auto",
-    delta: float = 1e-8,
+    loss: str | Loss, columns: int, budget: Budget, records: int, mechanism: object = "auto", delta: float = 1e-8
 ) -> str | None:
     """Say what LDP costs, if this process sees raw records anyway; None if it is not known, or less than twice.
 

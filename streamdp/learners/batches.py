@@ -89,13 +89,7 @@ class Batches(Learner):
     factor = 0.0
     """`Curvature.factor`, if the vectors of records have their curvature."""
 
-    def __init__(
-        self,
-        problem: LinearProblem,
-        budget: Budget,
-        rng: AnyRng,
-        plan: BatchPlan,
-    ) -> None:
+    def __init__(self, problem: LinearProblem, budget: Budget, rng: AnyRng, plan: BatchPlan) -> None:
         check_choice("method", plan.method, ("auto", *self.methods))
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         self.plan, self.given = plan, problem

@@ -32,13 +32,7 @@ class PanBatches(Batches):
     rng: FreshRng
 
     def __init__(
-        self,
-        problem: LinearProblem,
-        budget: Budget,
-        rng: FreshRng,
-        plan: BatchPlan,
-        *,
-        mechanism: str,
+        self, problem: LinearProblem, budget: Budget, rng: FreshRng, plan: BatchPlan, *, mechanism: str
     ) -> None:
         check_choice("mechanism", mechanism, _MECHANISMS)
         super().__init__(problem, budget, rng, plan)

@@ -49,12 +49,7 @@ class Series(Learner):
     neighbours = NEIGHBOURS.replace("the subject and the budget", "the subject, the budget and the window of time")
 
     def __init__(
-        self,
-        problem: LinearProblem,
-        budget: Budget,
-        rng: AnyRng,
-        make: Callable[[], Sums | Drawn],
-        calendar: Calendar,
+        self, problem: LinearProblem, budget: Budget, rng: AnyRng, make: Callable[[], Sums | Drawn], calendar: Calendar
     ) -> None:
         super().__init__(problem, budget, rng)
         self._make, self._calendar = make, calendar

@@ -65,13 +65,7 @@ class ShuffleBatches(Batches):
     params: VectorSum
 
     def __init__(
-        self,
-        problem: LinearProblem,
-        budget: Budget,
-        rng: Rng,
-        plan: BatchPlan,
-        *,
-        cohort: Cohort | None,
+        self, problem: LinearProblem, budget: Budget, rng: Rng, plan: BatchPlan, *, cohort: Cohort | None
     ) -> None:
         self.cohort = cohort
         if cohort is not None:

@@ -129,13 +129,7 @@ class UserReports(Collector):
     """How the answers of the next batch are made and averaged."""
     spec: np.ndarray
 
-    def __init__(
-        self,
-        problem: LinearProblem,
-        budget: Budget,
-        rng: Rng,
-        plan: UserPlan,
-    ) -> None:
+    def __init__(self, problem: LinearProblem, budget: Budget, rng: Rng, plan: UserPlan) -> None:
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)
         planned = plan.centre != "zero" or any(getattr(plan, n) != usual for n, usual in PLANNED_ONLY.items())
         usual = "ac-sa" if planned else "asgd"

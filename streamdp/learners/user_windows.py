@@ -106,13 +106,7 @@ class Windows(Collector):
     rng: Rng
     budget: ApproxDP
 
-    def __init__(
-        self,
-        problem: LinearProblem,
-        budget: Budget,
-        rng: Rng,
-        plan: WindowPlan,
-    ) -> None:
+    def __init__(self, problem: LinearProblem, budget: Budget, rng: Rng, plan: WindowPlan) -> None:
         if not isinstance(budget, ApproxDP):
             raise BudgetError(f"windows of users: expected eps=E,delta=D, got {budget}")
         region = Region.planned(problem, plan.smoothness, plan.strong_convexity)

@@ -146,10 +146,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         return bool(self.admit_many([subject], budget)[0])
 
     def admit_many(
-        self,
-        subjects: Sequence[Subject | None],
-        budget: Budget,
-        amounts: np.ndarray | None = None,
+        self, subjects: Sequence[Subject | None], budget: Budget, amounts: np.ndarray | None = None
     ) -> np.ndarray:
         """Admit records in order and return (n,) bool. A refused record spends nothing; a later smaller one may fit.
 

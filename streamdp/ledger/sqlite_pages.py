@@ -184,8 +184,7 @@ def _chunks(connection: Connection, end: int = 1 << 62) -> Iterator[list[tuple[A
     """
     last = 0
     while pages := connection.fetch(
-        "SELECT page, spends FROM spend_pages WHERE page > ? AND page < ? ORDER BY page LIMIT ?",
-        (last, end, _CHUNK),
+        "SELECT page, spends FROM spend_pages WHERE page > ? AND page < ? ORDER BY page LIMIT ?", (last, end, _CHUNK)
     ):
         yield pages
         last = pages[-1][0]

@@ -599,13 +599,7 @@ class Newton(Growing):
         if scale is not None and not state.renewals and newest[change.SCALE_WEIGHT] > 0:
             larger = max(1.0, float(newest[curvature.parameters - 1] / newest[change.SCALE_WEIGHT]) / scale)
         find = partial(
-            change.find,
-            hessian=carries,
-            variances=variances,
-            scale=scale,
-            least=least,
-            entry=entry,
-            larger=larger,
+            change.find, hessian=carries, variances=variances, scale=scale, least=least, entry=entry, larger=larger
         )
         found = find(blocks, curved=self.renewals == 0)
         if found is None or not self.changes:

@@ -17,13 +17,7 @@ def gradients(spec: np.ndarray, point: np.ndarray, X: np.ndarray, y: np.ndarray)
 
 
 def average_gradients(
-    spec: np.ndarray,
-    loss: Loss,
-    point: np.ndarray,
-    X: np.ndarray,
-    y: np.ndarray,
-    starts: np.ndarray,
-    users: np.ndarray,
+    spec: np.ndarray, loss: Loss, point: np.ndarray, X: np.ndarray, y: np.ndarray, starts: np.ndarray, users: np.ndarray
 ) -> np.ndarray:
     """The average gradient (k, d) at a point (d,) of each of k users, of norm at most the bound of the loss.
 

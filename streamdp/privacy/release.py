@@ -198,5 +198,5 @@ class Release:
             ]
         return [
             "spends of a person's records add up so over different batches only: k in one batch share its noise and "
-            "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger one of them is learned",
+            "spend k mu, not sqrt(k) mu, and k epsilon only at more than k delta; with a ledger one of them is learned"
         ]

@@ -47,13 +47,7 @@ Spent = Annotated[
 class Wire(BaseModel):
     """A part of a message: strict, without unknown keys, and with finite numbers only."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        hide_input_in_errors=True,
-        allow_inf_nan=False,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, allow_inf_nan=False)
 
 
 def whole(value: object) -> object:

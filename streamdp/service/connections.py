@@ -236,12 +236,7 @@ class Acceptor:
     """
 
     def __init__(
-        self,
-        listening: socket.socket,
-        most: int,
-        state: ServerState,
-        context: ssl.SSLContext | None,
-        **given: object,
+        self, listening: socket.socket, most: int, state: ServerState, context: ssl.SSLContext | None, **given: object
     ) -> None:
         self._listening, self._context = listening, context
         self._given = given | {"server_state": state}

@@ -25,10 +25,7 @@ _EXAMPLE = 'data: {"version": 4, "learned": 2000, "refused": 3, "left_out": 0, "
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
 
-@router.get(
-    "/{job}/events",
-    responses=schemas.text("text/event-stream", _EXAMPLE) | responses(400, 401, 403, 404),
-)
+@router.get("/{job}/events", responses=schemas.text("text/event-stream", _EXAMPLE) | responses(400, 401, 403, 404))
 async def events(request: Request, job: JobName) -> Response:
     """The present version at once, then one event for each commit. A reader that is too slow misses the oldest ones."""
     found = job_for(request, job, "read")

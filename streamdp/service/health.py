@@ -20,9 +20,7 @@ async def healthz(request: Request) -> Response:
 
 
 @router.get(
-    "/readyz",
-    responses=schemas.answers(schemas.Health) | responses(400, 404, 503),
-    openapi_extra=schemas.ONE_JOB,
+    "/readyz", responses=schemas.answers(schemas.Health) | responses(400, 404, 503), openapi_extra=schemas.ONE_JOB
 )
 async def readyz(request: Request) -> Response:
     """Every job's store and source can be used. Otherwise the detail names each job that cannot, and why."""
@@ -36,10 +34,7 @@ async def readyz(request: Request) -> Response:
     return documents.answer({"status": "ready"})
 
 
-@router.get(
-    "/metrics",
-    responses=schemas.text("text/plain", _EXAMPLE) | responses(400, 401, 403),
-)
+@router.get("/metrics", responses=schemas.text("text/plain", _EXAMPLE) | responses(400, 401, 403))
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     allowed(request, None, "metrics")

@@ -19,11 +19,7 @@ OUTCOMES |= responses(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503)
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
 
 
-@router.post(
-    "/{job}/learn",
-    responses=OUTCOMES,
-    openapi_extra=schemas.body(schemas.LearnCall) | schemas.IDEMPOTENT,
-)
+@router.post("/{job}/learn", responses=OUTCOMES, openapi_extra=schemas.body(schemas.LearnCall) | schemas.IDEMPOTENT)
 async def learn(request: Request, job: JobName) -> Response:
     """Learn records. The answer comes after their commit."""
     found = learning_job(request, job, "learn")

@@ -36,11 +36,7 @@ async def randomizer(request: Request, job: JobName) -> Response:
     return Response(text, media_type="application/json", headers=headers)
 
 
-@router.post(
-    "/{job}/reports",
-    responses=OUTCOMES,
-    openapi_extra=schemas.body(schemas.ReportsCall) | schemas.IDEMPOTENT,
-)
+@router.post("/{job}/reports", responses=OUTCOMES, openapi_extra=schemas.body(schemas.ReportsCall) | schemas.IDEMPOTENT)
 async def reports(request: Request, job: JobName) -> Response:
     """Learn reports of devices. The answer comes after their commit."""
     found = job_for(request, job, "report")

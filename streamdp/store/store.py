@@ -32,13 +32,7 @@ from streamdp.privacy.guarantees import Budget
 from streamdp.store.identity import Continued, Terms, create_or_check, enter
 from streamdp.store.reading import history, read_job, snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
-from streamdp.store.snapshot_codec import (
-    commit_columns,
-    history_checksum,
-    read_snapshot,
-    snapshot_of,
-    state_columns,
-)
+from streamdp.store.snapshot_codec import commit_columns, history_checksum, read_snapshot, snapshot_of, state_columns
 from streamdp.store.tables import ADD_SHARD, NAMES, OF_SHARD, STORE_FORMAT, ShardRow, named
 
 if TYPE_CHECKING:
@@ -140,13 +134,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         with contextlib.ExitStack() as stack:
             stack.callback(database.lock(shared))
             terms = create_or_check(
-                database,
-                job,
-                Terms(fingerprint, config),
-                cap=cap,
-                key=key,
-                continued=continued,
-                alone=not shared,
+                database, job, Terms(fingerprint, config), cap=cap, key=key, continued=continued, alone=not shared
             )
             self.fingerprint, config, self.replaced_note = terms
             self._connection = database.open_for_writing(STORE_FORMAT)

@@ -164,14 +164,7 @@ class OutlierRemoval(Method):
             raise ConfigError(f"outlier removal serves a budget eps=E,delta=D, got {task.budget}")
         reach = math.sqrt(2) * task.spread * (1 + math.sqrt(2 * math.log(1 / self.outliers)))
         return _planned(
-            task.budget,
-            users,
-            task.d,
-            queries,
-            task.bound,
-            min(reach, task.sensitivity),
-            self.outliers,
-            self.failure,
+            task.budget, users, task.d, queries, task.bound, min(reach, task.sensitivity), self.outliers, self.failure
         )
 
 

@@ -231,14 +231,7 @@ def localised(
                 slope += task.bound + pull * start
             target = near / _SHRINK if i < count else _SHARE * excess / slope
             goal = _Goal(
-                first,
-                last,
-                start,
-                convexity,
-                pull + smoothness,
-                pull,
-                radius=radius,
-                enough=convexity / 2 * target**2,
+                first, last, start, convexity, pull + smoothness, pull, radius=radius, enough=convexity / 2 * target**2
             )
             [run] = goal.best(task, noise, most_queries * n / task.users)
             runs.append(run)

@@ -178,11 +178,7 @@ class Method(Protocol):
         check(state[: task.d])
 
     def merge(
-        self,
-        task: Task,
-        states: Sequence[np.ndarray],
-        average: np.ndarray,
-        project: Callable[[np.ndarray], np.ndarray],
+        self, task: Task, states: Sequence[np.ndarray], average: np.ndarray, project: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
         """The state (d + k,) from which to go on after several learners of disjoint windows.
 
