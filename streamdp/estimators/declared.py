@@ -38,7 +38,7 @@ class Reader:
     """The columns of a schema, for declarations; `pure`: blocks are for Laplace noise and drawn quantiles.
 
     `trust` is as for `Statistics`; "window" means that exact values are held, of which quantiles can be drawn. Each
-    method raises `ConfigError` with the name of the statistic.
+    method raises `ConfigError`, and `read` with the name of the statistic.
     """
 
     def __init__(self, features: SchemaFeatures, pure: bool, trust: str) -> None:
@@ -51,17 +51,26 @@ class Reader:
 
     def read(self, name: str, given: Any) -> Declared:
         """The statistic of a declaration. Raises `BudgetError` for one that needs another budget, too."""
-        kind = kind_of(name, given)
+        try:
+            return self._read(name, given)
+        except (ConfigError, BudgetError) as error:
+            raise type(error)(f"{name!r}: {error}") from None
+
+    def _read(self, name: str, given: Any) -> Declared:
+        kinds = [kind for key, kind in KINDS.items() if isinstance(given, Mapping) and key in given]
+        if len(kinds) != 1:
+            raise ConfigError(f"expected a mapping with one of {', '.join(KINDS)}")
+        (kind,) = kinds
         if unknown := sorted(map(str, given.keys() - {kind.kind, *kind.options})):
             known = ", ".join((kind.kind, *kind.options))
-            raise ConfigError(f"{name!r}: expected {known}, and no {unknown[0]}{suggestion(unknown[0], kind.options)}")
-        share = given.get("share", kind.usual_share(given))
+            raise ConfigError(f"expected {known}, and no {unknown[0]}{suggestion(unknown[0], kind.options)}")
+        one = kind.read(self, given)
+        share = given.get("share", one.share)
         if not (is_number(share) and 1e-6 <= share <= 1e6):
-            raise ConfigError(f"{name!r}: expected share to be a number from 1e-6 to 1e6")
-        one = kind.read(self, name, given, float(share))
-        if one.block is not None and one.block.size > MOST_CELLS:
-            raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {one.block.size}")
-        return one
+            raise ConfigError("expected share to be a number from 1e-6 to 1e6")
+        if one.block.size > MOST_CELLS:
+            raise ConfigError(f"expected at most {MOST_CELLS} cells, got {one.block.size}")
+        return replace(one, name=name, share=float(share))
 
     def text(self, feature: Any) -> tuple[int, ...] | None:
         """The columns of the bytes of a text; None if it is no declared text."""
@@ -70,19 +79,19 @@ class Reader:
             return None
         return tuple(range(first := self._first[feature], first + declared.length))
 
-    def _feature(self, name: str, feature: object) -> Declaration:
+    def _feature(self, feature: object) -> Declaration:
         if not isinstance(feature, Hashable) or feature not in self._declarations:
             known = ", ".join(self._declarations)
-            raise ConfigError(f"{name!r}: expected a declared feature: {known}{suggestion(str(feature), self._first)}")
+            raise ConfigError(f"expected a declared feature: {known}{suggestion(str(feature), self._first)}")
         declared = self._declarations[feature]
         number = len(declared.pieces) == 1 and declared.pieces[0].kind in ("linear", *CURVES)
         if not (number or declared.codes):
-            raise ConfigError(f"{name!r}: {feature!r} has several columns; expected one number, or categories")
+            raise ConfigError(f"{feature!r} has several columns; expected one number, or categories")
         return declared
 
-    def number(self, name: str, feature: Any) -> tuple[int, tuple[float, float]] | None:
+    def number(self, feature: Any) -> tuple[int, tuple[float, float]] | None:
         """The column of a number, and its middle and half: see `Declared.place`. None if it is no number."""
-        declared = self._feature(name, feature)
+        declared = self._feature(feature)
         if not declared.is_number:
             return None
         (piece,) = declared.pieces
@@ -91,50 +100,50 @@ class Reader:
             low, high = piece.origin - piece.unit, piece.origin + piece.unit
         return self._first[feature], (float(low + high) / 2, float(high - low) / 2)
 
-    def edges(self, name: str, of: Any, by: object, given: object, counted: bool) -> _Edges:
+    def edges(self, of: Any, by: object, given: object, counted: bool) -> _Edges:
         """The declared edges by column. Those of a single number that is `counted` may stand alone."""
         if given is None:
             return {}
         columns = [column for each in (of, by) for column in (each if isinstance(each, list | tuple) else (each,))]
         if not isinstance(given, Mapping):
             if not counted or isinstance(of, list | tuple):
-                raise ConfigError(f"{name!r}: expected edges to be a mapping, from each number to its edges")
+                raise ConfigError("expected edges to be a mapping, from each number to its edges")
             return {of: given}
         sorts = columns if counted else columns[1:]
         if unknown := [column for column in given if column not in sorts]:
-            raise ConfigError(f"{name!r}: edges of {unknown[0]!r}, which the statistic does not sort by")
+            raise ConfigError(f"edges of {unknown[0]!r}, which the statistic does not sort by")
         return given
 
-    def groups(self, name: str, by: object, edges: _Edges) -> tuple[Index, tuple[object, ...]]:
+    def groups(self, by: object, edges: _Edges) -> tuple[Index, tuple[object, ...]]:
         """The groups and their names, as `sorted` has them."""
         if self.text(by) is not None:
             need = 'by a text, whose values nobody declared, are means and sums of numbers, with trust="window"'
-            raise ConfigError(f"{name!r}: {need}")
-        return (Index(), (None,)) if by is None else self.sorted(name, by, edges)
+            raise ConfigError(need)
+        return (Index(), (None,)) if by is None else self.sorted(by, edges)
 
-    def sorted(self, name: str, columns: Any, edges: _Edges) -> tuple[Index, tuple[object, ...]]:
+    def sorted(self, columns: Any, edges: _Edges) -> tuple[Index, tuple[object, ...]]:
         """The kinds by one column or several, and their names: categories, bins (low, high), or a tuple of these."""
         if isinstance(columns, list | tuple):
             nested = any(isinstance(column, list | tuple) for column in columns)
             if nested or len(columns) < 2 or len({*map(repr, columns)}) < len(columns):
-                raise ConfigError(f"{name!r}: expected two or more different features in a list")
-            indices, values = zip(*(self.sorted(name, column, edges) for column in columns), strict=True)
+                raise ConfigError("expected two or more different features in a list")
+            indices, values = zip(*(self.sorted(column, edges) for column in columns), strict=True)
             if (count := math.prod(map(len, values))) > MOST_CELLS:
-                raise ConfigError(f"{name!r}: expected at most {MOST_CELLS} cells, got {count}")
+                raise ConfigError(f"expected at most {MOST_CELLS} cells, got {count}")
             return crossed(indices), tuple(product(*values))
-        declared = self._feature(name, columns)
-        if (number := self.number(name, columns)) is None:
+        declared = self._feature(columns)
+        if (number := self.number(columns)) is None:
             if columns in edges:
-                raise ConfigError(f"{name!r}: {columns!r} has categories, and so no edges")
+                raise ConfigError(f"{columns!r} has categories, and so no edges")
             return levels(self._first[columns], len(declared.values)), tuple(declared.values)
         if columns not in edges:
             need = "expected a feature with categories, or the edges of its bins"
-            raise ConfigError(f"{name!r}: {columns!r} is a number; {need}")
+            raise ConfigError(f"{columns!r} is a number; {need}")
         given, (column, (middle, half)) = edges[columns], number
         fits = isinstance(given, list | tuple) and len(given) > 2 and all(is_number(edge) for edge in given)
         bounds = np.array(given if fits else [], dtype=float)
         if not fits or not np.all(np.diff(bounds) > 0) or not np.all(np.isfinite(bounds)):
-            raise ConfigError(f"{name!r}: expected edges to be three or more finite numbers, ascending")
+            raise ConfigError("expected edges to be three or more finite numbers, ascending")
         low, high = middle - half, middle + half
         inner = np.clip((bounds - low) / (high - low) * 2.0 - 1.0, -1, 1)  # as `encoder`, so that one on an edge stays
         return bins(column, inner.tolist()), tuple(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
@@ -144,14 +153,14 @@ class Reader:
 class Declared:
     """One declared statistic. Each subclass is a kind; what one does not say is not claimed."""
 
-    name: str
     of: Any  # a column, or several that are counted together
-    by: Any  # a column or several; None: no groups
-    groups: tuple[object, ...]  # categories, bins as (low, high), or tuples of these; (None,) without `by`
-    items: tuple[Any, ...]  # the same of what is counted, or the levels of quantiles
+    items: tuple[Any, ...]  # what is counted: categories, bins as (low, high), or tuples; or the levels of quantiles
     block: Any  # what a record adds
-    place: tuple[float, float]  # (middle, half): a number is middle + half * its column
-    share: float  # of the budget, relative to the others
+    place: tuple[float, float] = (0.0, 1.0)  # (middle, half): a number is middle + half * its column
+    by: Any = None  # a column or several; None: no groups
+    groups: tuple[object, ...] = (None,)  # as items; (None,) without `by`
+    share: float = 1.0  # of the budget, relative to the others
+    name: str = ""
 
     kind: ClassVar[str]
     """Its name in declarations."""
@@ -173,12 +182,7 @@ class Declared:
     """Whether there is one of its kind at most, and no texts that nobody declared beside it."""
 
     @classmethod
-    def usual_share(cls, given: Mapping[str, object]) -> float:
-        """The share of a declaration without one."""
-        return 1.0
-
-    @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
+    def read(cls, reader: Reader, given: Mapping[str, Any]) -> Self:
         """The statistic of a declaration."""
         raise NotImplementedError
 
@@ -209,11 +213,11 @@ class Declared:
         """Values from the `sums`, with the variance `noise`; groups are `known` from so many deviations on."""
         raise NotImplementedError
 
-    def of_reports(self, parts: Sequence[object], n: int, z: float) -> np.ndarray:
+    def of_reports(self, parts: Sequence[Any], n: int, z: float) -> np.ndarray:
         """Values and limits (k, 3) at z deviations, from the reports about its `parts`, of n about all statistics."""
         return self.of_part(parts[0], n).with_limits(z)
 
-    def of_part(self, part: object, n: int) -> Estimates:
+    def of_part(self, part: Any, n: int) -> Estimates:
         """Values from the reports about its only part."""
         raise NotImplementedError
 
@@ -242,13 +246,13 @@ class Count(Declared):
     options: ClassVar[tuple[str, ...]] = ("edges", "share")
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
+    def read(cls, reader: Reader, given: Mapping[str, Any]) -> Self:
         of, by = given[cls.kind], given.get("by")
-        edges = reader.edges(name, of, by, given.get("edges"), counted=True)
-        index, groups = reader.groups(name, by, edges)
-        cells, items = reader.sorted(name, of, edges)
-        number = None if isinstance(of, list | tuple) else reader.number(name, of)
-        return cls(name, of, by, groups, items, Cells(index, cells), number[1] if number else (0.0, 1.0), share)
+        edges = reader.edges(of, by, given.get("edges"), counted=True)
+        index, groups = reader.groups(by, edges)
+        cells, items = reader.sorted(of, edges)
+        number = None if isinstance(of, list | tuple) else reader.number(of)
+        return cls(of, items, Cells(index, cells), number[1] if number else (0.0, 1.0), by, groups)
 
     def shares(self, found: Frequencies, n: int, known: float = KNOWN) -> Estimates:
         """The estimates that are shown of frequencies."""
@@ -257,7 +261,7 @@ class Count(Declared):
     def of_released(self, sums: np.ndarray, noise: float, n: int, known: float) -> Estimates:
         return self.shares(frequencies(sums, noise, n), n, known)
 
-    def of_part(self, part: Any, n: int) -> Estimates:
+    def of_part(self, part: CellReports, n: int) -> Estimates:
         return self.shares(part.frequencies(), n)
 
 
@@ -305,19 +309,19 @@ class OfNumber(Declared):
     of_records = False
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
+    def read(cls, reader: Reader, given: Mapping[str, Any]) -> Self:
         of, by = given.get("of", given[cls.kind]), given.get("by")
-        edges = reader.edges(name, of, by, given.get("edges"), counted=False)
-        index, groups = reader.groups(name, by, edges)
-        if (number := reader.number(name, of)) is None:
-            raise ConfigError(f"{name!r}: {cls.kind} needs a feature with a number with bounds")
-        return cls(name, of, by, groups, *cls.block_of(reader, name, given[cls.kind], index, *number), number[1], share)
+        index, groups = reader.groups(by, reader.edges(of, by, given.get("edges"), counted=False))
+        if (number := reader.number(of)) is None:
+            raise ConfigError(f"{cls.kind} needs a feature with a number with bounds")
+        column, place = number
+        return cls(of, *cls.block_of(reader, given[cls.kind], index, column, -place[0] / place[1]), place, by, groups)
 
     @classmethod
     def block_of(
-        cls, reader: Reader, name: str, given: object, groups: Index, column: int, place: tuple[float, float]
+        cls, reader: Reader, given: object, groups: Index, column: int, zero: float
     ) -> tuple[tuple[object, ...], object]:
-        """The items, and what a record adds."""
+        """The items, and what a record adds; at `zero` of the column the number is 0."""
         if not reader.pure:
             return (), Values(groups, column)
         return (), Thirds(groups, column) if groups.count > 1 else Values(groups, column, 0.25)
@@ -348,11 +352,11 @@ class Mean(OfNumber):
     kind = "mean"
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
+    def read(cls, reader: Reader, given: Mapping[str, Any]) -> Self:
         of, by = given[cls.kind], given.get("by")
-        if reader.held and (text := reader.text(by)) is not None and (number := reader.number(name, of)) is not None:
-            return cls(name, of, by, (), (), Keyed(text, number[0]), number[1], share)
-        return super().read(reader, name, given, share)
+        if reader.held and (text := reader.text(by)) is not None and (number := reader.number(of)) is not None:
+            return cls(of, (), Keyed(text, number[0]), number[1], by, ())
+        return super().read(reader, given)
 
     def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
         """See `Declared.found`: the groups by a text are the texts that were found, in order."""
@@ -364,9 +368,8 @@ class Mean(OfNumber):
         mean, (middle, half) = means(moments, noises, known), self.place
         return Estimates(middle + half * mean.values, half * mean.deviations)
 
-    def of_part(self, part: Any, n: int) -> Estimates:
-        found: Estimates = part.frequencies().means(self.place[0] + self.place[1] * part.levels)
-        return found
+    def of_part(self, part: CellReports, n: int) -> Estimates:
+        return part.frequencies().means(self.place[0] + self.place[1] * part.levels)
 
     @property
     def between(self) -> tuple[float, float]:
@@ -386,9 +389,8 @@ class Sum(Mean):
         total = middle * moments[0] + half * moments[1]
         return Estimates(total, np.full(len(total), deviation))
 
-    def of_part(self, part: Any, n: int) -> Estimates:
-        found: Estimates = part.frequencies().counts(n, self.place[0] + self.place[1] * part.levels)
-        return found
+    def of_part(self, part: CellReports, n: int) -> Estimates:
+        return part.frequencies().counts(n, self.place[0] + self.place[1] * part.levels)
 
     between = Declared.between
 
@@ -405,14 +407,14 @@ class Quantile(OfNumber):
 
     @classmethod
     def block_of(
-        cls, reader: Reader, name: str, given: object, groups: Index, column: int, place: tuple[float, float]
+        cls, reader: Reader, given: object, groups: Index, column: int, zero: float
     ) -> tuple[tuple[object, ...], object]:
         levels = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not levels or not all(is_number(q) and 0 < q < 1 for q in levels) or list(levels) != sorted(set(levels)):
-            raise ConfigError(f"{name!r}: expected quantile to be a number in (0, 1), or a list of such, ascending")
-        levels, zero = tuple(float(q) for q in levels), -place[0] / place[1]
+            raise ConfigError("expected quantile to be a number in (0, 1), or a list of such, ascending")
+        levels = tuple(map(float, levels))
         if reader.pure and not reader.held:
-            raise BudgetError(f"{name!r}: a quantile of batches needs a delta, such as eps=1,delta=1e-6")
+            raise BudgetError("a quantile of batches needs a delta, such as eps=1,delta=1e-6")
         if reader.pure:
             return levels, Ranks(groups, column, levels, zero)
         count = min(BINS, 1 << max(1, (MOST_CELLS // groups.count).bit_length() - 1))
@@ -426,8 +428,7 @@ class Quantile(OfNumber):
         return [Roots(self.block.groups, self.block.bins.sorters[0][0], q, epsilon) for q in self.items]
 
     def of_sums(self, learner: Any, n: int, z: float) -> np.ndarray:
-        found: np.ndarray = self.block.quantiles(*learner.released()[self.block], self.items, self.place, z)
-        return found
+        return np.asarray(self.block.quantiles(*learner.released()[self.block], self.items, self.place, z))
 
     def of_reports(self, parts: Sequence[Any], n: int, z: float) -> np.ndarray:
         values = np.sort(np.stack([part.quantiles() for part in parts], axis=1), axis=1)
@@ -448,14 +449,14 @@ class HeavyHitters(Declared):
     listed = True
 
     @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, object], share: float) -> Self:
+    def read(cls, reader: Reader, given: Mapping[str, Any]) -> Self:
         of = given[cls.kind]
         if (columns := reader.text(of)) is None:
-            raise ConfigError(f'{name!r}: heavy_hitters needs a declared feature of text, such as {{"text": 8}}')
+            raise ConfigError('heavy_hitters needs a declared feature of text, such as {"text": 8}')
         if reader.trust not in ("nobody", "window"):
             need = 'expected trust="nobody" or "window", because the domain is open'
-            raise ConfigError(f"{name!r}: heavy_hitters: {need}; or the count of declared categories")
-        return cls(name, of, None, (None,), columns, Keyed(columns), (0.0, 1.0), share)
+            raise ConfigError(f"heavy_hitters: {need}; or the count of declared categories")
+        return cls(of, columns, Keyed(columns))
 
     def parts(self, epsilon: float) -> list[Part]:
         return [Hitters(self.items, epsilon)]
@@ -475,9 +476,8 @@ class HeavyHitters(Declared):
         counts, windows = sums[np.argsort(-sums[:, 0], kind="stable")].T
         return Estimates(counts, np.sqrt(noise * windows))
 
-    def of_part(self, part: Any, n: int) -> Estimates:
-        found: Estimates = part.found()[1].counts(n)
-        return found
+    def of_part(self, part: Hitters, n: int) -> Estimates:
+        return part.found()[1].counts(n)
 
 
 class Pairs(Declared):
@@ -486,24 +486,18 @@ class Pairs(Declared):
     kind, options, alone, delta_with = "pairs", ("edges", "share"), True, "window"
 
     @classmethod
-    def usual_share(cls, given: Mapping[str, object]) -> float:
-        """See `Declared.usual_share`: as many as there are tables."""
-        columns = given[cls.kind]
-        return max(1.0, len(columns) - 1.0) if isinstance(columns, list | tuple) else 1.0
-
-    @classmethod
-    def read(cls, reader: Reader, name: str, given: Mapping[str, Any], share: float) -> Self:
+    def read(cls, reader: Reader, given: Mapping[str, Any]) -> Self:
         of = given[cls.kind]
         plain = isinstance(of, list | tuple) and not any(isinstance(one, list | tuple) for one in of)
         if not plain or len({*map(repr, of)}) < max(3, len(of)):
-            raise ConfigError(f"{name!r}: expected pairs of a list of three or more different features")
+            raise ConfigError("expected pairs of a list of three or more different features")
         if not reader.held:
-            raise ConfigError(f'{name!r}: tables are chosen by the exact counts of a window: expected trust="window"')
+            raise ConfigError('tables are chosen by the exact counts of a window: expected trust="window"')
         if reader.pure:
-            raise BudgetError(f"{name!r}: a choice of tables needs a delta, such as eps=1,delta=1e-6")
-        edges = reader.edges(name, of, None, given.get("edges"), counted=True)
-        indices, values = zip(*(reader.sorted(name, column, edges) for column in of), strict=True)
-        return cls(name, tuple(of), None, (None,), values, Chosen(indices), (0.0, 1.0), share)
+            raise BudgetError("a choice of tables needs a delta, such as eps=1,delta=1e-6")
+        edges = reader.edges(of, None, given.get("edges"), counted=True)
+        indices, values = zip(*(reader.sorted(column, edges) for column in of), strict=True)
+        return cls(tuple(of), values, Chosen(indices), share=len(of) - 1.0)  # as many as there are tables
 
     def found(self, learner: Any, parts: Sequence[object]) -> Iterator[Declared]:
         """See `Declared.found`: the tables that were chosen."""
@@ -511,18 +505,9 @@ class Pairs(Declared):
         pairs = zip(combinations(zip(self.of, self.items, strict=True), 2), self.block.pieces, strict=True)
         for ((a, of_a), (b, of_b)), block in pairs:
             if block in released and released[block][0].any():
-                items = tuple(product(of_a, of_b))
-                yield Table(f"{self.name}: {a}, {b}", (a, b), None, (None,), items, block, self.place, self.share)
+                yield Table((a, b), tuple(product(of_a, of_b)), block, share=self.share, name=f"{self.name}: {a}, {b}")
 
 
 KINDS: Mapping[str, type[Declared]] = MappingProxyType(
     {kind.kind: kind for kind in (Mean, Sum, Count, Proportion, Histogram, Quantile, HeavyHitters, Pairs)}
 )
-
-
-def kind_of(name: str, given: object) -> type[Declared]:
-    """The kind of a declaration. Raises `ConfigError` with its `name` unless it has one."""
-    kinds = [kind for key, kind in KINDS.items() if isinstance(given, Mapping) and key in given]
-    if len(kinds) != 1:
-        raise ConfigError(f"{name!r}: expected a mapping with one of {', '.join(KINDS)}")
-    return kinds[0]

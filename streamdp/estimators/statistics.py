@@ -33,7 +33,7 @@ from streamdp.errors import (
     check_whole,
     is_number,
 )
-from streamdp.estimators.declared import Count, Declared, Reader, kind_of
+from streamdp.estimators.declared import KINDS, Count, Declared, Reader
 from streamdp.estimators.door import Trust
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
@@ -167,8 +167,9 @@ class Statistics(Estimator):
             raise ConfigError("statistics: expected declarations by name, at least one")
         kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
         texts = [name for name, declared in features.items() if isinstance(declared, Mapping) and "text" in declared]
-        self._kinds = [kind_of(str(name), given) for name, given in statistics.items()]
-        read = {value for given in statistics.values() for value in given.values() if isinstance(value, str)}
+        given = [one for one in statistics.values() if isinstance(one, Mapping)]
+        self._kinds = [KINDS[key] for one in given for key in one if key in KINDS]
+        read = {value for one in given for value in one.values() if isinstance(value, str)}
         self._of_texts = trust == "window" and not read.isdisjoint(texts)
         alone = [kind.kind for kind in self._kinds if kind.alone]
         if len(alone) > 1 or (alone and self._of_texts):

@@ -275,16 +275,8 @@ class Cells(Block):
         return crossed((self.groups, self.bins))
 
     def summed(self, scale: float) -> tuple[object, ...]:
-        bins = self.bins.count
-        return (
-            int(self.ordered),
-            self.index.places,
-            self.column,
-            bins,
-            scale,
-            0.0,
-            _lags(bins) * scale if self.ordered else (),
-        )
+        lags = _lags(self.bins.count) * scale if self.ordered else ()
+        return int(self.ordered), self.index.places, self.column, self.bins.count, scale, 0.0, lags
 
     @property
     def edges(self) -> np.ndarray:
