@@ -40,6 +40,7 @@ from streamdp.estimators.features import Features, SchemaWarning, features_of
 from streamdp.estimators.frames import array_of, as_frame, names_of
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.estimators.hints import WEIGHT, check_parameters, check_weight, missing
+from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.parameters import Parameters
 from streamdp.estimators.prediction import Prediction
@@ -58,7 +59,7 @@ from streamdp.learners.side_statistics import SideStatistics, divided
 from streamdp.ledger.charged import CapHistory, read_history
 from streamdp.ledger.periods import Cap, promises
 from streamdp.optim.losses import LOSSES, Loss, loss_for
-from streamdp.privacy.entropy import AnyRng, entropy, fresh_words
+from streamdp.privacy.entropy import AnyRng, Entropy, SeededEntropy, entropy, fresh_words
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
     ApproxDP,
@@ -307,9 +308,16 @@ class Estimator(river_base.Estimator, Parameters):
         return () if self._features is None else self._features.names
 
     @property
-    def _device_features(self) -> tuple[object, ...] | Mapping[Any, object]:
-        """The features as a device takes them: raw if the schema is declared."""
-        return self.features if isinstance(self.features, Mapping) else self._names
+    def _on_device(self) -> dict[str, Any]:
+        """What all randomizers get: raw features if the schema is declared, and random words of their own."""
+        problem, rng = self.learner.problem, self.learner.rng
+        return {
+            "loss": problem.loss,
+            "features": self.features if isinstance(self.features, Mapping) else self._names,
+            "intercept": problem.intercept,
+            "rng": rng if isinstance(rng, SeededEntropy) else Entropy(),
+            "classes": tuple(self._index or TRUTH_VALUES),
+        }
 
     def _declare(self, declared: Sequence[object] | Mapping[Any, object]) -> Features:
         self._features = features = features_of(declared, type(self).__name__, self._index, self._coded)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from streamdp.estimators.estimator import Estimator, of_learner
-from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
 from streamdp.estimators.targets import Classifier, Regressor
@@ -27,7 +26,6 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_intervals import settling as settling_of
 from streamdp.learners.local_reports import Answer, LocalReports, Report
 from streamdp.optim.steps import Clock, Steps
-from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.mechanisms import Mechanism, MechanismName, mechanism_for
 from streamdp.scaling.units import Scaling
@@ -112,18 +110,8 @@ class _Reports(Estimator):
         Raises `NotAvailableError` before the features are known.
         """
         learner: LocalReports = self._learner(LocalReports, "randomizer")
-        problem = learner.problem
-        return Randomizer(
-            learner.arrays.state[0].copy(),
-            problem.loss,
-            self._device_features,
-            problem.intercept,
-            self.learner.budget,
-            learner.mechanism,
-            learner.question(),
-            learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
-            tuple(self._index or TRUTH_VALUES),
-        )
+        theta, asked = learner.arrays.state[0].copy(), learner.question()
+        return Randomizer(theta, budget=learner.budget, mechanism=learner.mechanism, question=asked, **self._on_device)
 
     @property
     def takes_reports(self) -> bool:

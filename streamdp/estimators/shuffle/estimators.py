@@ -22,14 +22,13 @@ from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, check_whole
 from streamdp.estimators.batch_methods import BatchEstimator, batch
 from streamdp.estimators.estimator import of_learner
-from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.shuffle import ShuffleBatches, cohort_of
-from streamdp.privacy.entropy import Entropy, Rng, SeededEntropy
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget
 
 _GUARANTEE = """
@@ -72,19 +71,13 @@ class _Shuffle(BatchEstimator):
     def randomizer(self) -> ShuffleRandomizer:
         """A person's half for the next batch. Raises `NotAvailableError` before the features are known."""
         learner = self._learner(ShuffleBatches, "randomizer")
-        rng = learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy()
-        problem = learner.problem
         return ShuffleRandomizer(
             learner.middle.copy(),
             learner.spec.copy(),
-            problem.loss,
-            self._device_features,
-            problem.intercept,
-            learner.params,
-            learner.batch_steps.place,
-            rng,
-            learner.curvature,
-            tuple(self._index or TRUTH_VALUES),
+            params=learner.params,
+            batch=learner.batch_steps.place,
+            curvature=learner.curvature,
+            **self._on_device,
         )
 
     def absorb(self, shuffled: Shuffled) -> None:

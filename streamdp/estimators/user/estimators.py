@@ -20,14 +20,12 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
 from streamdp.estimators.batch_methods import batch, phase
 from streamdp.estimators.estimator import Estimator, counted, of_learner
-from streamdp.estimators.labels import TRUTH_VALUES
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import ITEMS, WINDOW, Centre, UserPlan, UserReports
-from streamdp.privacy.entropy import Entropy, SeededEntropy
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import TARGET, Scaling
 
@@ -125,18 +123,14 @@ class _UserLevel(Estimator):
         return UserRandomizer(
             learner.middle,
             float(learner.spec[ENVELOPE]),
-            learner.problem.loss,
-            self._device_features,
-            learner.problem.intercept,
-            learner.mean,
-            learner.batch_steps.place,
-            learner.coordinate,
-            learner.centre.copy(),
-            int(learner.plan.items_per_user),
-            learner.rng if isinstance(learner.rng, SeededEntropy) else Entropy(),
-            learner.units,
-            learner.search.ask(),
-            tuple(self._index or TRUTH_VALUES),
+            mean=learner.mean,
+            batch=learner.batch_steps.place,
+            coordinate=learner.coordinate,
+            centre=learner.centre,
+            items=int(learner.plan.items_per_user),
+            units=learner.units,
+            question=learner.search.ask(),
+            **self._on_device,
         )
 
     def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
