@@ -142,11 +142,8 @@ class IntervalResponse:
         if truth.ndim != 1 or (len(truth) and not 0 <= truth.min() <= truth.max() < self.intervals):
             raise SchemaError(f"expected intervals from 0 to {self.intervals - 1}")
         out = np.zeros((len(truth), self.intervals), dtype=np.uint8)
-        rest = out
         with rng.lock:
-            while (done := name_intervals(truth, self.picks, self.keep, rest, rng.words)) < len(truth):
-                rng.refill_for(done)
-                truth, rest = truth[done:], rest[done:]
+            rng.serve(lambda told, rest, words: name_intervals(told, self.picks, self.keep, rest, words), truth, out)
         return out
 
 

@@ -58,11 +58,9 @@ class LocalRandomizer:
         from streamdp.aggregation.kernels import noisy_counts
 
         places = self.params.places(vectors).ravel()
-        out = rest = np.empty(places.size, dtype=np.int64)
+        out = np.empty(places.size, dtype=np.int64)
         with self.rng.lock:
-            while (done := noisy_counts(places, self.params.b, rest, self.rng.words)) < len(places):
-                self.rng.refill_for(done)
-                places, rest = places[done:], rest[done:]
+            self.rng.serve(lambda left, rest, words: noisy_counts(left, self.params.b, rest, words), places, out)
         return out.reshape(np.shape(vectors))
 
     def messages(self, vectors: np.ndarray) -> np.ndarray:

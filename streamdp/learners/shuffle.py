@@ -131,11 +131,8 @@ class ShuffleBatches(Batches):
             self._begin_phase()
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:
-        params, rng, point = self.params, self.rng, self.middle
-        spec, bound, places, noise, ones = self.spec, params.bound, params.g, params.b, self._ones
-        while (done := self._count_ones(spec, point, X, y, bound, places, noise, ones, rng.words)) < len(X):
-            rng.refill_for(done)
-            X, y = X[done:], y[done:]
+        numbers = self.params.bound, self.params.g, self.params.b, self._ones
+        self.rng.serve(lambda X, y, words: self._count_ones(self.spec, self.middle, X, y, *numbers, words), X, y)
 
     def record_kernel(self) -> RecordKernel | None:
         from streamdp.aggregation.kernels import CountTotal

@@ -200,10 +200,7 @@ class Mixed(BatchSum):
         self._begin(batch)
 
     def add(self, X: np.ndarray, rng: Any) -> None:
-        kernel = self.kernel(X.shape[1])
-        while (done := kernel.add(X, rng.words)) < len(X):
-            rng.refill_for(done)
-            X = X[done:]
+        rng.serve(self.kernel(X.shape[1]).add, X)
 
     def kernel(self, p: int) -> MixedRows:
         return MixedRows(self._vectors, self._params.g, self._params.b, self._ones, p)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -75,6 +76,15 @@ class _Words:
         """
         too_small = done == 0 and self.position == 1
         self._renew(2 * len(self.words) - 1 if too_small or len(self.words) <= LARGEST else len(self.words))
+
+    def serve(self, step: Callable[..., int], *arrays: np.ndarray) -> None:
+        """Let a loop run over the rows of `arrays`, with as many words as it takes.
+
+        `step` gets what is left of the arrays, and the words; it returns how many rows it did before they ran out.
+        """
+        while (done := step(*arrays, self.words)) < len(arrays[0]):
+            self.refill_for(done)
+            arrays = tuple(array[done:] for array in arrays)
 
     def _renew(self, length: int) -> None:
         """Replace the buffer by one that begins with the unused words. An interrupt at any point repeats no word."""

@@ -127,9 +127,7 @@ def randomize_rows(code: int, rows: np.ndarray, G: np.ndarray, rng: Rng) -> None
     from streamdp.privacy import samplers
 
     with rng.lock:
-        while (done := samplers.randomize(code, rows, G, rng.words)) < len(G):
-            rng.refill_for(done)
-            G = G[done:]
+        rng.serve(lambda left, words: samplers.randomize(code, rows, left, words), G)
 
 
 class NoNoise(Mechanism):
