@@ -10,25 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer
-from kafka.errors import (
-    AuthorizationError,
-    BrokerNotAvailableError,
-    CommitFailedError,
-    IllegalGenerationError,
-    InvalidTopicError,
-    KafkaConfigurationError,
-    KafkaError,
-    KafkaProtocolError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    SaslAuthenticationFailedError,
-    UnknownBrokerIdError,
-    UnknownError,
-    UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
-    UnsupportedCodecError,
-)
+from kafka import KafkaAdminClient, KafkaConsumer, errors
 from kafka.protocol.metadata import MetadataRequest
 
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError, needs
@@ -41,15 +23,15 @@ NO_TOPIC = "there is no topic {!r}, or this login has no right to it; create the
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 PASSING = (
-    BrokerNotAvailableError,
-    CommitFailedError,
-    IllegalGenerationError,
-    KafkaProtocolError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    UnknownBrokerIdError,
-    UnknownError,
-    UnknownMemberIdError,
+    errors.BrokerNotAvailableError,
+    errors.CommitFailedError,
+    errors.IllegalGenerationError,
+    errors.KafkaProtocolError,
+    errors.MemberIdRequiredError,
+    errors.RebalanceInProgressError,
+    errors.UnknownBrokerIdError,
+    errors.UnknownError,
+    errors.UnknownMemberIdError,
 )
 """Errors after which a call may succeed, although the client does not call them retriable."""
 
@@ -224,7 +206,7 @@ def _rejects_login(server: str, protocol: str, options: Mapping[str, object]) ->
     given = {**options, "bootstrap_servers": server, "bootstrap_timeout_ms": int(1000 * LOGIN_TIMEOUT_S)}
     try:
         KafkaConsumer(**given).close()
-    except KafkaError:
+    except errors.KafkaError:
         return _answers(server, protocol, options)
     return False
 
@@ -275,19 +257,19 @@ def kafka_errors(topic: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except KafkaConfigurationError as error:
+    except errors.KafkaConfigurationError as error:
         raise ConfigError(f"Kafka: {error}") from None
-    except InvalidTopicError:
+    except errors.InvalidTopicError:
         raise SourceError(f"no topic can have the name {topic!r}: expected letters, digits, dots, _ and -") from None
-    except (SaslAuthenticationFailedError, AuthorizationError) as error:
+    except (errors.SaslAuthenticationFailedError, errors.AuthorizationError) as error:
         raise SourceError(
             f"the Kafka broker denies access ({type(error).__name__}): see user, password and rights"
         ) from None
-    except UnsupportedCodecError as error:
+    except errors.UnsupportedCodecError as error:
         raise SourceError(needs(f"Kafka: {error.args[0]}: it", "kafka")) from None
-    except UnknownTopicOrPartitionError:
+    except errors.UnknownTopicOrPartitionError:
         raise SourceError("the topic was deleted") from None
-    except KafkaError as error:
+    except errors.KafkaError as error:
         raise _ours(error) from None
     except RuntimeError as error:
         if str(error) != CUT:
@@ -295,7 +277,7 @@ def kafka_errors(topic: str = "") -> Iterator[None]:
         raise SourceUnavailableError("no answer from the Kafka broker: the connection was cut") from None
 
 
-def _ours(error: KafkaError) -> BaseException:
+def _ours(error: errors.KafkaError) -> BaseException:
     """What stands for an error of the client that has no words of its own."""
     name = type(error).__name__
     if isinstance(error.__cause__, StreamDPError):  # our error, raised in a rebalance inside the client

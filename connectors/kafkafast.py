@@ -42,25 +42,10 @@ NAMES = {
 """Options of kafka-python that librdkafka knows under another name."""
 
 SAME = {
-    "check_crcs",
-    "client_id",
-    "client_rack",
-    "connections_max_idle_ms",
-    "fetch_max_bytes",
-    "fetch_min_bytes",
-    "group_instance_id",
-    "heartbeat_interval_ms",
-    "isolation_level",
-    "max_partition_fetch_bytes",
-    "max_poll_interval_ms",
-    "metadata_max_age_ms",
-    "receive_message_max_bytes",
-    "reconnect_backoff_max_ms",
-    "reconnect_backoff_ms",
-    "retry_backoff_ms",
-    "sasl_mechanism",
-    "security_protocol",
-    "session_timeout_ms",
+    *("check_crcs", "client_id", "client_rack", "connections_max_idle_ms", "fetch_max_bytes", "fetch_min_bytes"),
+    *("group_instance_id", "heartbeat_interval_ms", "isolation_level", "max_partition_fetch_bytes"),
+    *("max_poll_interval_ms", "metadata_max_age_ms", "receive_message_max_bytes", "reconnect_backoff_max_ms"),
+    *("reconnect_backoff_ms", "retry_backoff_ms", "sasl_mechanism", "security_protocol", "session_timeout_ms"),
 }
 """Options with the same name, but for dots."""
 

@@ -302,14 +302,8 @@ class JobConfig(Definition):
         update = {name: at(getattr(self.source, name)) for name in paths if hasattr(self.source, name)}
         if isinstance(self.source, ShuffleSourceConfig):
             update["shuffler_store"] = at(self.source.shuffler_store or f"{self.job}-shuffler.db")
-        return self.model_copy(
-            update={
-                "source": self.source.model_copy(update=update),
-                "store": at(self.store_path),
-                "publish": at(self.publish),
-                "holdout": at(self.holdout),
-            }
-        )
+        places = {"store": at(self.store_path), "publish": at(self.publish), "holdout": at(self.holdout)}
+        return self.model_copy(update=places | {"source": self.source.model_copy(update=update)})
 
 
 def check_no_store(path: str, instead: str = "give the job that it is of, such as job.yaml") -> None:

@@ -169,14 +169,8 @@ def _input(declared: Declaration) -> dict[str, object]:
         names = NAMES.get(declared.part, ())
         named = {str(i): codes[n] for i, n in enumerate(names, 1) if n in codes} if codes else None
         filled = missing if codes else declared.fill and float(declared.fill)
-        return {
-            "type": "date",
-            "format": form,
-            "part": declared.part,
-            "codes": named,
-            "missing": filled,
-            "other": other,
-        }
+        date = {"type": "date", "format": form, "part": declared.part, "codes": named}
+        return date | {"missing": filled, "other": other}
     if declared.is_number:
         kind = {"type": "number"} if declared.decimal is None else {"type": "decimal", "places": declared.decimal}
         return kind | {"missing": None if declared.fill is None else float(declared.fill)}

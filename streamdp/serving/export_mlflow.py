@@ -26,16 +26,9 @@ def mlflow_files(document: Document, table: str) -> dict[str, str]:
     package = f"streamdp_exported_{hashlib.sha256((loader + code).encode()).hexdigest()[:12]}"
     inputs = [given | {"column": str(given["column"])} for given in document["inputs"]]  # mlflow's columns are texts
     python = platform.python_version()
+    loaded = {"loader_module": package, "code": "code", "data": "model.json", "python_version": python}
     description = {
-        "flavors": {
-            "python_function": {
-                "loader_module": package,
-                "code": "code",
-                "data": "model.json",
-                "env": {"virtualenv": "python_env.yaml"},
-                "python_version": python,
-            }
-        },
+        "flavors": {"python_function": loaded | {"env": {"virtualenv": "python_env.yaml"}}},
         "signature": {"inputs": json.dumps(_inputs(inputs)), "outputs": json.dumps(_outputs(document))},
         "metadata": {"statement": document["statement"]},
     }

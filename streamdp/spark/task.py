@@ -54,16 +54,9 @@ class Result:
 
     def encode(self, shard: int) -> bytes:
         """Return the result of a `shard` as bytes."""
-        return encode_state(
-            {
-                "shard": shard,
-                "state": dict(self.state),
-                "counts": list(astuple(self.counts)),
-                "dead": dict(self.dead),
-                "keys": self.keys.view(np.int64),
-                "rows": self.rows,
-            }
-        ).encode()
+        counts, dead = list(astuple(self.counts)), dict(self.dead)
+        item = {"shard": shard, "state": dict(self.state), "counts": counts, "dead": dead}
+        return encode_state(item | {"keys": self.keys.view(np.int64), "rows": self.rows}).encode()
 
     @classmethod
     def decode(cls, content: bytes, shard: int) -> Result:

@@ -71,20 +71,9 @@ def snapshot_of(job: str, fingerprint: str, config: str, shard: Shard, columns: 
     `fingerprint` and `config` are those of the job.
     """
     position, letters = _position(columns["position"])
-    return Snapshot(
-        job=job,
-        fingerprint=fingerprint,
-        config=config,
-        seq=columns["seq"],
-        committed_at=columns["committed_at"],
-        counts=_counts(columns),
-        position=position,
-        state=StoredState(columns["state"]),
-        shard=shard,
-        epoch=columns["epoch"],
-        letters=letters,
-        waiting=columns["waiting"],
-    )
+    counts, state, seq, at = _counts(columns), StoredState(columns["state"]), columns["seq"], columns["committed_at"]
+    more = {"epoch": columns["epoch"], "letters": letters, "waiting": columns["waiting"]}
+    return Snapshot(job, fingerprint, config, seq, at, counts, position, state, shard, **more)
 
 
 def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:
