@@ -43,7 +43,7 @@ from streamdp.data.records import (
     by_position,
     check_poll,
 )
-from streamdp.errors import ConfigError, ShardUnavailableError, SourceError, SourceUnavailableError
+from streamdp.errors import ShardUnavailableError, SourceError, SourceUnavailableError, check_choice
 
 if TYPE_CHECKING:
     from connectors.kafkafast import FastGroup
@@ -89,10 +89,9 @@ class KafkaSource(ShardedSource):
         client: str = "kafka-python",
         options: Mapping[str, object] | None = None,
     ) -> None:
-        if client not in ("kafka-python", "confluent"):
-            raise ConfigError("expected the client kafka-python or confluent")
-        if start not in ("earliest", "latest") or on_missing not in ("stop", "earliest", "latest"):
-            raise ConfigError("expected start earliest or latest, and on_missing stop, earliest or latest")
+        check_choice("client", client, ("kafka-python", "confluent"))
+        check_choice("start", start, ("earliest", "latest"))
+        check_choice("on_missing", on_missing, ("stop", "earliest", "latest"))
         self.topic = topic
         self._group_name = group
         self._encoder = encoder

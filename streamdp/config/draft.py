@@ -400,22 +400,17 @@ def _left_out(columns: Sequence[DraftColumn]) -> list[str]:
 
 
 def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> list[str]:
-    lines = []
-    if delimiter != ",":
-        lines.append(f"  delimiter: {json.dumps(delimiter)}")
-    if form is not None and form.encoding is not None:
-        lines.append(f"  encoding: {form.encoding}  # as the first bytes look")
-    if form is not None and form.skip_lines:
-        lines.append(f"  skip_lines: {form.skip_lines}  # the line sep= of Excel, or titles")
-    if form is not None and form.comment is not None:
-        lines.append(f"  comment: {json.dumps(form.comment)}  # lines that begin with it are passed over")
-    if notation is not None:
-        lines.append(f"  decimal: {json.dumps(notation.decimal)}  # as numbers are written")
-    if notation is not None and notation.thousands is not None:
-        lines.append(f"  thousands: {json.dumps(notation.thousands)}")
-    if notation is not None and notation.units:
-        lines.append(f"  units: {_listed(notation.units)}  # are passed over beside numbers: 12 % is 12")
-    return lines
+    text, marks = form or TextForm(), notation or Notation(".")
+    lines = (
+        (delimiter != ",", f"delimiter: {json.dumps(delimiter)}"),
+        (text.encoding, f"encoding: {text.encoding}  # as the first bytes look"),
+        (text.skip_lines, f"skip_lines: {text.skip_lines}  # the line sep= of Excel, or titles"),
+        (text.comment, f"comment: {json.dumps(text.comment)}  # lines that begin with it are passed over"),
+        (notation, f"decimal: {json.dumps(marks.decimal)}  # as numbers are written"),
+        (marks.thousands, f"thousands: {json.dumps(marks.thousands)}"),
+        (marks.units, f"units: {_listed(marks.units)}  # are passed over beside numbers: 12 % is 12"),
+    )
+    return [f"  {line}" for given, line in lines if given]
 
 
 def _feature(column: DraftColumn, people: pl.Series | None, public: bool) -> list[str]:
