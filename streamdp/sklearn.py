@@ -54,7 +54,35 @@ __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Private(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share."""
+    """What both estimators share.
+
+    Guarantee, source: those of the estimator that `trust` chooses, for each row.
+
+    Parameters
+    ----------
+    features
+        The public schema of a frame with raw values, as `WindowedRegressor` and `WindowedClassifier` take it. None: X
+        has numbers.
+    bounds
+        Public bounds (low, high) of all columns of numbers, or a list of such pairs, one a column. None: the columns
+        have a scale of about 1.
+    target
+        Public bounds (low, high) of the target. None: it has a scale of about 1.
+    classes
+        The public labels. None: those of the first rows, with a `PrivacyWarning`, because they come from the data.
+    trust
+        Who may see the raw rows while they are processed: `window` (this process, which holds them until the model is
+        released), `process` (this process, and nothing stays), `shuffler` or `nobody` (LDP).
+    budget
+        What a row spends, such as `eps=1`. A delta that is needed and not given is below a tenth of 1 / n after `fit`,
+        and 1e-8 after `partial_fit` alone.
+    fit_intercept
+        Whether there is an intercept.
+    random_state
+        For tests only: a model with a seed is not private.
+    loss
+        {losses}, or a loss.
+    """
 
     features: Mapping[str, Any] | None = None
     bounds: tuple[float, float] | Sequence[tuple[float, float]] | None = None
@@ -215,30 +243,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         return getattr(self.model_, method)(rows if self.features is not None else self._frame(rows))
 
 
-_GUARANTEE = """
-    Guarantee, source: those of the estimator that `trust` chooses, for each row."""
-_TEXTS = {
-    "features": """
-        The public schema of a frame with raw values, as `WindowedRegressor` and `WindowedClassifier` take it. None: X
-        has numbers.""",
-    "bounds": """
-        Public bounds (low, high) of all columns of numbers, or a list of such pairs, one a column. None: the columns
-        have a scale of about 1.""",
-    "target": "Public bounds (low, high) of the target. None: it has a scale of about 1.",
-    "classes": """
-        The public labels. None: those of the first rows, with a `PrivacyWarning`, because they come from the data.""",
-    "trust": """
-        Who may see the raw rows while they are processed: `window` (this process, which holds them until the model is
-        released), `process` (this process, and nothing stays), `shuffler` or `nobody` (LDP).""",
-    "budget": """
-        What a row spends, such as `eps=1`. A delta that is needed and not given is below a tenth of 1 / n after `fit`,
-        and 1e-8 after `partial_fit` alone.""",
-    "fit_intercept": "Whether there is an intercept.",
-    "random_state": "For tests only: a model with a seed is not private.",
-}
-
-
-@documented(_GUARANTEE, _TEXTS, loss="`huber`, `squared`, `poisson` or `quantile`, or a loss.")
+@documented(losses="`huber`, `squared`, `poisson` or `quantile`")
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     """A private linear model of numbers, as a regressor of scikit-learn.
@@ -288,7 +293,7 @@ def _has_probabilities(estimator: Any) -> bool:
     return True
 
 
-@documented(_GUARANTEE, _TEXTS, loss="`logistic`, `softmax` or `hinge`, or a loss.")
+@documented(losses="`logistic`, `softmax` or `hinge`")
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     """A private linear model of classes, as a classifier of scikit-learn.

@@ -57,6 +57,32 @@ def _middle(one: Any) -> float:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Single(river_stats.base.Univariate):
+    """One statistic.
+
+    Guarantee, source and errors: those of `Statistics`.
+
+    Parameters
+    ----------
+    bounds
+        The public bounds (low, high).
+    categories
+        The public categories, at least two.
+    edges
+        The public edges of the bins, three or more, ascending. Values beyond them are in the outer bins.
+    q
+        The level, or an ascending list of levels, in (0, 1).
+    by
+        The public groups, at least two; None: no groups.
+    length
+        How many bytes of a text are reported, 1 to 64. Each more needs more records to find a text.
+    before
+        What `get` returns while too little is known, may be NaN; None: the middle of the bounds, of a sum 0.
+    budget
+        As for `Statistics`.
+    trust
+        As for `Statistics`.
+    """
+
     by: Sequence[str] | None = field(default=None, init=False)
     budget: Budget | str | None = None
     trust: Trust = "process"
@@ -118,21 +144,6 @@ class _Single(river_stats.base.Univariate):
         return self.estimator.statement()
 
 
-_GUARANTEE = """
-    Guarantee, source and errors: those of `Statistics`."""
-_TEXTS = {
-    "bounds": "The public bounds (low, high).",
-    "categories": "The public categories, at least two.",
-    "edges": "The public edges of the bins, three or more, ascending. Values beyond them are in the outer bins.",
-    "q": "The level, or an ascending list of levels, in (0, 1).",
-    "by": "The public groups, at least two; None: no groups.",
-    "length": "How many bytes of a text are reported, 1 to 64. Each more needs more records to find a text.",
-    "before": "What `get` returns while too little is known, may be NaN; None: the middle of the bounds, of a sum 0.",
-    "budget": "As for `Statistics`.",
-    "trust": "As for `Statistics`.",
-}
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Grouped(_Single):
     by: Sequence[str] | None = None
@@ -145,7 +156,7 @@ class _Number(_Grouped):
     _before = property(_middle)
 
 
-@documented(_GUARANTEE, _TEXTS)
+@documented()
 @dataclass(eq=False, repr=False)
 class Mean(_Number):
     """The mean of a number."""
@@ -154,7 +165,7 @@ class Mean(_Number):
         self._begin("mean", self.bounds)
 
 
-@documented(_GUARANTEE, _TEXTS)
+@documented()
 @dataclass(eq=False, repr=False)
 class Sum(_Number):
     """The sum of a number."""
@@ -167,7 +178,7 @@ class Sum(_Number):
         self._begin("sum", self.bounds)
 
 
-@documented(_GUARANTEE, _TEXTS)
+@documented()
 @dataclass(eq=False, repr=False)
 class Quantile(_Grouped):
     """One or several quantiles of a number, which do not cross."""
@@ -182,7 +193,7 @@ class Quantile(_Grouped):
         self._begin("quantile", self.bounds, quantile=levels, of=_VALUE)
 
 
-@documented(_GUARANTEE, _TEXTS)
+@documented()
 @dataclass(eq=False, repr=False)
 class Count(_Single):
     """How many values there are of each category."""
@@ -193,7 +204,7 @@ class Count(_Single):
         self._begin("count", _listed("categories", self.categories))
 
 
-@documented(_GUARANTEE, _TEXTS)
+@documented()
 @dataclass(eq=False, repr=False)
 class Proportion(_Grouped):
     """The share of each category."""
@@ -204,7 +215,7 @@ class Proportion(_Grouped):
         self._begin("proportion", _listed("categories", self.categories))
 
 
-@documented(_GUARANTEE, _TEXTS)
+@documented()
 @dataclass(eq=False, repr=False)
 class Histogram(_Grouped):
     """How many values of a number there are in each bin."""
@@ -217,7 +228,7 @@ class Histogram(_Grouped):
         self._begin("histogram", ends, edges=listed)
 
 
-@documented(_GUARANTEE, _TEXTS)
+@documented()
 @dataclass(eq=False, repr=False)
 class HeavyHitters(_Single):
     """The most frequent texts of an open domain, and how many values are each, by reports that need no trust.

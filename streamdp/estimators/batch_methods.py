@@ -84,7 +84,36 @@ def phase(self: Estimator) -> Phase:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BatchEstimator(Estimator):
-    """Parameters and methods of `PanPrivate*` and `Shuffle*`."""
+    """Parameters and methods of `PanPrivate*` and `Shuffle*`.
+
+    Parameters
+    ----------
+    target
+        The public bounds (low, high) of the target. With "newton", an intercept and no domain, theta begins in their
+        middle, with half their width as Huber's scale, and the first batches look for both. None: it begins at 0, with
+        the scale 1, which takes many more records for a target far from it.
+    method
+        "newton": averaged Newton steps from gradients and curvature, in batches that grow; no step size, horizon or
+        domain is needed (see `optim.newton`). It takes "huber", "squared", "poisson", "logistic" and "softmax", without
+        `clip`: only there is the sensitivity of the curvature proved (see `optim.curvature`). "ac-sa": the accelerated
+        steps of the paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`. "auto": "newton" if
+        the loss has a curvature, else "ac-sa".
+    domain
+        The set that theta is projected to: an `L2Ball` or a bounded `Box`. If None, all of R^d with "newton", and
+        L2Ball(5) with "ac-sa", whose steps are planned from its size.
+    batch_size
+        ... With "newton" all batches have this size, and if None they grow.
+    horizon
+        ... Not with "newton": a `ConfigError`.
+    smoothness
+        ... Not with "newton": a `ConfigError`.
+    strong_convexity
+        ... Not with "newton": a `ConfigError`.
+    loss
+        A name or a `Loss`: {losses}.
+        With "ac-sa" a non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs
+        `smoothness`.
+    """
 
     method: Literal["auto", "newton", "ac-sa", "sgd"] = "auto"
     horizon: int | None = None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamdp.estimators.batch_methods import BatchEstimator
-from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.batches import BatchPlan
 from streamdp.learners.linear_problem import LinearProblem
@@ -24,28 +24,26 @@ from streamdp.learners.pan import PanBatches
 from streamdp.privacy.entropy import FreshRng
 from streamdp.privacy.guarantees import Budget
 
-_GUARANTEE = """
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _PanPrivate(BatchEstimator):
+    """Pan-private learning.
+
     Guarantee: each record has `budget`, against everyone who sees the state once at any moment and everything that is
     ever saved or served, for neighbours that differ in that record. Source: Cheu, Joseph, Mao, Peng 2022, Algorithm 6,
     Theorem C.3; the proof is docs/proofs/pan_private.md.
 
-    Raises `ConfigError` and `BudgetError` for parameters out of range."""
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
 
-_PARAMETERS = {
-    **BATCHED,
-    "budget": """
+    Parameters
+    ----------
+    budget
         What each record spends: ApproxDP or GaussianDP; ApproxDP(1, 1e-6) if None. Text such as "mu=1" is accepted;
-        "eps=2" has a delta of 1e-6.""",
-    "mechanism": '"auto" or "gaussian", or "none" (NOT private, for comparisons).',
-}
-_LOSS = """
-    A name or a `Loss`: {}.
-    With "ac-sa" a non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs
-    `smoothness`."""
+        "eps=2" has a delta of 1e-6.
+    mechanism
+        "auto" or "gaussian", or "none" (NOT private, for comparisons).
+    """
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _PanPrivate(BatchEstimator):
     mechanism: Literal["auto", "gaussian", "none"] = "auto"
     method: Literal["auto", "newton", "ac-sa"] = "auto"
     learns = PanBatches
@@ -54,7 +52,7 @@ class _PanPrivate(BatchEstimator):
         return PanBatches(problem, budget, rng, given(BatchPlan, self), mechanism=self.mechanism)
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+@documented(losses=REGRESSION_LOSSES)
 @dataclass(eq=False, repr=False)
 class PanPrivateRegressor(Regressor, _PanPrivate):
     """Regression by pan-private Newton steps or accelerated SGD.
@@ -68,7 +66,7 @@ class PanPrivateRegressor(Regressor, _PanPrivate):
     """
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
+@documented(losses=CLASSIFICATION_LOSSES)
 @dataclass(eq=False, repr=False)
 class PanPrivateClassifier(Classifier, _PanPrivate):
     """Classification by pan-private Newton steps or accelerated SGD.

@@ -74,17 +74,21 @@ def _calendar(every: Any, zone: Any) -> Calendar | None:
     return Calendar(seconds, ZONE if zone is None else zone)
 
 
-_GUARANTEE = """
+@documented()
+class Statistics(Estimator):
+    """Several statistics of the same records, in one budget.
+
     Guarantee: each record has `budget`, whatever statistics are declared, for neighbours that differ in that record,
     against everyone who sees what is ever saved or served; for trust="process" also against one break-in into memory.
     Source: the Gaussian mechanism for sums (Cheu et al. 2022, Algorithm 6), shuffled sums (Algorithm 2 there),
     randomised response for reports (Wang et al. 2017), and for windows the Laplace and the exponential mechanism (Dwork
     et al. 2006; McSherry, Talwar 2007); the proof is docs/proofs/statistics.md.
 
-    Raises `ConfigError`, `SchemaError` and `BudgetError` for declarations and parameters out of range."""
+    Raises `ConfigError`, `SchemaError` and `BudgetError` for declarations and parameters out of range.
 
-_TEXTS = {
-    "statistics": """
+    Parameters
+    ----------
+    statistics
         What to estimate, by name: {"mean": column}, {"sum": column}, {"count": categories}, {"proportion": categories},
         {"histogram": categories}, {"histogram": column, "edges": [...]}, {"quantile": q or [q, ...], "of": column},
         {"heavy_hitters": text}, for trust="nobody" and "window", or {"pairs": [columns]}, for "window": the counts of
@@ -92,35 +96,29 @@ _TEXTS = {
         or for "mean" and "sum" with trust="window" a text, of which a window finds the frequent ones,
         and each with "share", its part of the budget relative to others. A column is a feature with bounds, and its
         transform if it has one (log, asinh or power); categories are one with categories. A list of features counts
-        them together, or groups by all of them; a number among them has its bins in "edges": {column: [...]}.""",
-    "features": """
+        them together, or groups by all of them; a number among them has its bins in "edges": {column: [...]}.
+    features
         The declared public schema: bounds (low, high), a list of categories, or {"text": 8} for the first 8 bytes of a
         text of an open domain, by feature, as for models. Records come
-        raw; numbers are clipped to their bounds.""",
-    "budget": """
+        raw; numbers are clipped to their bounds.
+    budget
         What each record spends; None: ApproxDP(1, 1e-6), and PureDP(1) for trust="nobody" and "window". Text such as
         "mu=1" is accepted; "eps=1" gets a delta of 1e-6 where it needs one. For "window" and "process", PureDP is
-        Laplace noise, and for "window" drawn quantiles; any other is Gaussian noise.""",
-    "trust": """
+        Laplace noise, and for "window" drawn quantiles; any other is Gaussian noise.
+    trust
         "process": this process sees raw records and keeps noisy sums only (pan-private). "window": the operator holds
         exact sums and rounded values until a window ends; the least noise. "shuffler": sums of shuffled bits.
-        "nobody": each record becomes a noisy report first, which needs the most records.""",
-    "every": """
+        "nobody": each record becomes a noisy report first, which needs the most records.
+    every
         The length of windows of time, such as "1 day" or "2 hours": one estimate for each window, of its own records. A
         record's time is the y of `learn_one`, in seconds since 1970 (UTC); None: now. The latest 400 are kept.
-        None: one estimate of all records.""",
-    "zone": """
+        None: one estimate of all records.
+    zone
         The time zone of those windows, such as "Europe/Berlin": a day begins at midnight there, and lasts 23 or 25
-        hours when the clock is changed. None: UTC.""",
-    "batch_size": """
+        hours when the clock is changed. None: UTC.
+    batch_size
         The records of each batch; None: they grow with the stream, from 1,000 on. With trust="window" those of a
-        window; None: 2^20. `close_batch` ends either before. Not for trust="nobody".""",
-}
-
-
-@documented(_GUARANTEE, _TEXTS)
-class Statistics(Estimator):
-    """Several statistics of the same records, in one budget.
+        window; None: 2^20. `close_batch` ends either before. Not for trust="nobody".
 
     Examples
     --------

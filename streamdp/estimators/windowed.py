@@ -24,23 +24,27 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_reports import ITEMS, WINDOW
 from streamdp.learners.user_windows import WindowPlan, Windows
 from streamdp.privacy.guarantees import Budget
-from streamdp.scaling.units import TARGET
 from streamdp.windows.records import WindowUsers
 from streamdp.windows.task import Method
 
-_GUARANTEE = """
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Windowed(Estimator):
+    """Windowed learning.
+
     Guarantee: the release of each window has `budget`, for neighbours that differ in all records of one user in it
     (user level). A subject in several windows spends in each; a ledger caps the sum. The proofs, with their
     sources, are docs/proofs/windowed.md and the pages of the methods.
 
     Raises `ConfigError` and `BudgetError` for parameters out of range, and `TooFewUsersError`, which says how many are
-    needed, if a window has fewer records than the method's theorem needs users."""
+    needed, if a window has fewer records than the method's theorem needs users.
 
-_PARAMETERS = {
-    "budget": """
+    Parameters
+    ----------
+    budget
         What a window spends, for each user in it: ApproxDP, or text such as "eps=2", which has a delta of 1e-6, or
-        "eps=1,delta=1e-9"; ApproxDP(1, 1e-6) if None. Other kinds raise `BudgetError`.""",
-    "method": """
+        "eps=1,delta=1e-9"; ApproxDP(1, 1e-6) if None. Other kinds raise `BudgetError`.
+    method
         How to learn from a window: a name, or a method object with parameters of its own. "auto" is "newton" where the
         loss allows it, otherwise "private-range", whatever the size of a window.
         "newton" (`NewtonSteps`; streamdp): noisy averaged Newton steps, for Huber, squared, Poisson, logistic and
@@ -52,29 +56,27 @@ _PARAMETERS = {
         "outlier-removal" (`OutlierRemoval`; Asi, Liu 2023): similar, with a number of users that does not grow with d;
         for users with thousands of records.
         "smoothed" (`ConvolutionSmoothing`; Kulkarni, Lee, Liu 2021): few gradients of sampled users, for large
-        windows.""",
-    "window": "From 1 to 2^31: after this many records of the stream the window ends, if it has enough users.",
-    "ledger": "A `Ledger` that caps what each subject spends, one budget for each window; None: no cap.",
-    "features": """
+        windows.
+    window
+        From 1 to 2^31: after this many records of the stream the window ends, if it has enough users.
+    ledger
+        A `Ledger` that caps what each subject spends, one budget for each window; None: no cap.
+    features
         The declared public schema: the names of the features, or bounds (low, high), a list of categories or {"bounds":
         (low, high)} by feature. With the latter, records come raw, and weights are in original units. If None, the
-        names of the first record are taken, sorted.""",
-    "scaling": """
+        names of the first record are taken, sorted.
+    scaling
         "private": columns and targets with declared bounds are centred and scaled by noisy moments of the first
         windows, which spend a tenth of their mu^2 on that (see `window_moments`); "none"; None: "private" with method
-        "newton", if there are bounds, an intercept and no domain, else "none" for columns.""",
-    "target": TARGET.format("of half their width"),
-    "strong_convexity": """
-        lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.""",
-}
-_LOSS = """
-    A name or a `Loss`: {}.
-    A non-smooth loss is smoothed by convolution with a small ball; another one that clips gradients needs
-    `smoothness`."""
+        "newton", if there are bounds, an intercept and no domain, else "none" for columns.
+    strong_convexity
+        lambda >= 0 of the expected loss, if it is known. At most 4 bound / width of the domain.
+    loss
+        A name or a `Loss`: {losses}.
+        A non-smooth loss is smoothed by convolution with a small ball; another one that clips gradients needs
+        `smoothness`.
+    """
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _Windowed(Estimator):
     method: Literal["auto", "newton", "private-range", "outlier-removal", "smoothed"] | Method = "auto"
     items_per_user: int = ITEMS
     window: int = WINDOW
@@ -122,7 +124,7 @@ class _Windowed(Estimator):
             self._learner(Windows, "learn_users").learn_users(users, n, records, self._count_batch)
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+@documented(losses=REGRESSION_LOSSES, units="of half their width")
 @dataclass(eq=False, repr=False)
 class WindowedRegressor(Regressor, _Windowed):
     """Regression from tumbling windows of users, with a trusted operator.
@@ -136,7 +138,7 @@ class WindowedRegressor(Regressor, _Windowed):
     """
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
+@documented(losses=CLASSIFICATION_LOSSES, units="of half their width")
 @dataclass(eq=False, repr=False)
 class WindowedClassifier(Classifier, _Windowed):
     """Classification from tumbling windows of users, with a trusted operator.

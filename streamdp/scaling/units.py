@@ -28,12 +28,6 @@ MOST = 40.0
 Scaling = Literal["private", "declared", "none"]
 """How columns and targets are centred and scaled."""
 _BOUNDS = "declared bounds, in `features` or `target`"
-TARGET = """
-    The public bounds (low, high) of the target. With an intercept, and without a domain, `smoothness`,
-    `strong_convexity` and scaling="none", the target is clipped to them, and theta is learned in units {}, in which the
-    numbers of the loss are, too. Otherwise, and with None, theta is learned for the target as it comes, which should
-    have a spread of about 1."""
-"""The text of the parameter `target`."""
 
 
 class Units(NamedTuple):

@@ -34,46 +34,47 @@ if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
 
-_GUARANTEE = """
-    Guarantee: each record has its own budget, against everyone who sees any state, for neighbours that differ in that
-    record. Source: Shi et al. 2025, {}; the proof is docs/proofs/local_reports.md.
-
-    Raises `ConfigError` and `BudgetError` for parameters out of range."""
-_LAST_ITERATE = _GUARANTEE.format("eq. 3.2, Theorems 1, 3 and 5")
-_AVERAGE = _GUARANTEE.format("section 3, Theorems 2, 4 and 6")
-
-_PARAMETERS = {
-    "budget": """
-        What a record without a budget of its own may spend; PureDP(1) if None. Text such as "eps=1" is accepted. With
-        mechanism="gaussian" it is ApproxDP(1, 1e-6) if None, and such a text has a delta of 1e-6.""",
-    "mechanism": """
-        "auto" (PrivUnit for PureDP, Gaussian for ApproxDP and GaussianDP), "laplace", "gaussian", "privunit", "none"
-        (NOT private, for comparisons), or a `Mechanism` class.""",
-    "eta": """
-        A multiplier of the step sizes, 0 < eta <= 1e6; with clock="records" the steps are eta i^-alpha.""",
-    "alpha": "The decay of the step sizes; 0 <= alpha <= 1.",
-    "domain": """
-        The set that theta is projected to: an `L2Ball`, a `Box`, or None for all of R^d. A domain excludes private
-        scaling, because the units of theta change with the scales.""",
-    "features": """
-        The declared public schema: the names of the features, or bounds (low, high), a list of categories or {"bounds":
-        (low, high), "typical": (centre, spread)} by feature. With the latter, records come raw, and weights are in
-        original units. If None, the names of the first record are taken, sorted.""",
-    "clock": """
-        "information": steps and average know the noise of each report; "records": they count records, as in the paper
-        (see `steps`).""",
-    "scaling": """
-        "private": columns and targets with declared bounds are centred and scaled by what some records answer in place
-        of a gradient; "declared": by the typical values of the schema; "none"; None: "private" if there are bounds, an
-        intercept and no domain, else "none".""",
-    "target": "The public bounds (low, high) of the target, which is clipped to them; None: no bounds.",
-}
-_REGRESSION = _PARAMETERS | {"loss": 'A name or a `Loss`: "huber", "squared" or "quantile".'}
-_CLASSIFICATION = _PARAMETERS | {"loss": f"A name or a `Loss`: {CLASSIFICATION_LOSSES}."}
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Reports(Estimator):
+    """Local reports.
+
+    Guarantee: each record has its own budget, against everyone who sees any state, for neighbours that differ in that
+    record. Source: Shi et al. 2025, eq. 3.2, Theorems 1, 3 and 5; the proof is docs/proofs/local_reports.md.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
+
+    Parameters
+    ----------
+    budget
+        What a record without a budget of its own may spend; PureDP(1) if None. Text such as "eps=1" is accepted. With
+        mechanism="gaussian" it is ApproxDP(1, 1e-6) if None, and such a text has a delta of 1e-6.
+    mechanism
+        "auto" (PrivUnit for PureDP, Gaussian for ApproxDP and GaussianDP), "laplace", "gaussian", "privunit", "none"
+        (NOT private, for comparisons), or a `Mechanism` class.
+    eta
+        A multiplier of the step sizes, 0 < eta <= 1e6; with clock="records" the steps are eta i^-alpha.
+    alpha
+        The decay of the step sizes; 0 <= alpha <= 1.
+    domain
+        The set that theta is projected to: an `L2Ball`, a `Box`, or None for all of R^d. A domain excludes private
+        scaling, because the units of theta change with the scales.
+    features
+        The declared public schema: the names of the features, or bounds (low, high), a list of categories or {"bounds":
+        (low, high), "typical": (centre, spread)} by feature. With the latter, records come raw, and weights are in
+        original units. If None, the names of the first record are taken, sorted.
+    clock
+        "information": steps and average know the noise of each report; "records": they count records, as in the paper
+        (see `steps`).
+    scaling
+        "private": columns and targets with declared bounds are centred and scaled by what some records answer in place
+        of a gradient; "declared": by the typical values of the schema; "none"; None: "private" if there are bounds, an
+        intercept and no domain, else "none".
+    target
+        The public bounds (low, high) of the target, which is clipped to them; None: no bounds.
+    loss
+        A name or a `Loss`: {losses}.
+    """
+
     mechanism: MechanismName | type[Mechanism] = "auto"
     eta: float = 1.0
     alpha: float = 0.6
@@ -139,6 +140,14 @@ class _Reports(Estimator):
 
 
 class _Average(_Reports):
+    """The answer is an average.
+
+    Guarantee: each record has its own budget, against everyone who sees any state, for neighbours that differ in that
+    record. Source: Shi et al. 2025, section 3, Theorems 2, 4 and 6; the proof is docs/proofs/local_reports.md.
+
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
+    """
+
     averaged = True
 
     @property
@@ -200,7 +209,7 @@ class _Average(_Reports):
         return learner.limits_around(theta, limits, theta), records
 
 
-@documented(_LAST_ITERATE, _REGRESSION)
+@documented(losses='"huber", "squared" or "quantile"')
 @dataclass(eq=False, repr=False)
 class LDPSGDRegressor(Regressor, _Reports):
     """Regression by LDP-SGD: the last iterate.
@@ -214,7 +223,7 @@ class LDPSGDRegressor(Regressor, _Reports):
     """
 
 
-@documented(_AVERAGE, _REGRESSION)
+@documented(losses='"huber", "squared" or "quantile"')
 @dataclass(eq=False, repr=False)
 class LDPASGDRegressor(Regressor, _Average):
     """Regression by LDP-ASGD: the averaged iterate.
@@ -228,7 +237,7 @@ class LDPASGDRegressor(Regressor, _Average):
     """
 
 
-@documented(_LAST_ITERATE, _CLASSIFICATION)
+@documented(losses=CLASSIFICATION_LOSSES)
 @dataclass(eq=False, repr=False)
 class LDPSGDClassifier(Classifier, _Reports):
     """Classification by LDP-SGD: the last iterate.
@@ -242,7 +251,7 @@ class LDPSGDClassifier(Classifier, _Reports):
     """
 
 
-@documented(_AVERAGE, _CLASSIFICATION)
+@documented(losses=CLASSIFICATION_LOSSES)
 @dataclass(eq=False, repr=False)
 class LDPASGDClassifier(Classifier, _Average):
     """Classification by LDP-ASGD: the averaged iterate.

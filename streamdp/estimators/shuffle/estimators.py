@@ -22,7 +22,7 @@ from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, check_whole
 from streamdp.estimators.batch_methods import BatchEstimator, batch
 from streamdp.estimators.estimator import of_learner
-from streamdp.estimators.parameters import BATCHED, CLASSIFICATION_LOSSES, METHOD, REGRESSION_LOSSES, documented, given
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.batches import BatchPlan
@@ -31,31 +31,30 @@ from streamdp.learners.shuffle import ShuffleBatches, cohort_of
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget
 
-_GUARANTEE = """
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Shuffle(BatchEstimator):
+    """Shuffle-private learning.
+
     Guarantee: each record has `budget`, against everyone who sees what the shuffler forwards and all that follows from
     it, for neighbours that differ in that record; a larger spend if fewer people answer than were planned for
     (`guarantee` says how much). Source: Cheu, Joseph, Mao, Peng 2022, Algorithms 1 to 5, Theorems 4.1 to 4.9;
     the proof is docs/proofs/shuffle.md.
 
-    Raises `ConfigError` and `BudgetError` for parameters out of range."""
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
 
-_PARAMETERS = {
-    **BATCHED,
-    "budget": "What each record spends, an ApproxDP with epsilon up to 100; ApproxDP(1, 1e-6) if None.",
-    "method": METHOD.format(' "sgd": averaged SGD, a planned baseline.'),
-    "cohort": """
+    Parameters
+    ----------
+    method
+        ... "sgd": averaged SGD, a planned baseline.
+    budget
+        What each record spends, an ApproxDP with epsilon up to 100; ApproxDP(1, 1e-6) if None.
+    cohort
         {"people": n, "rounds": T}: the same n people answer in each of T rounds, the budget is for all rounds
         together, and only `absorb` learns. Without rounds, T is planned as by `learn_cohort`. None: each record is in
-        one batch.""",
-}
-_LOSS = """
-    A name or a `Loss`: {}.
-    With "ac-sa" a non-smooth loss is replaced by its Moreau envelope; another one that clips gradients needs
-    `smoothness`."""
+        one batch.
+    """
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _Shuffle(BatchEstimator):
     cohort: Mapping[str, object] | None = None
     learns = ShuffleBatches
     batch = property(batch)
@@ -135,7 +134,7 @@ class _Shuffle(BatchEstimator):
                 learner.learn_cohort(X, y, rounds, self._count_batch)
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(REGRESSION_LOSSES))
+@documented(losses=REGRESSION_LOSSES)
 @dataclass(eq=False, repr=False)
 class ShuffleRegressor(Regressor, _Shuffle):
     """Regression from shuffled gradients and curvature.
@@ -149,7 +148,7 @@ class ShuffleRegressor(Regressor, _Shuffle):
     """
 
 
-@documented(_GUARANTEE, _PARAMETERS, loss=_LOSS.format(CLASSIFICATION_LOSSES))
+@documented(losses=CLASSIFICATION_LOSSES)
 @dataclass(eq=False, repr=False)
 class ShuffleClassifier(Classifier, _Shuffle):
     """Classification from shuffled gradients and curvature.

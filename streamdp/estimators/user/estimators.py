@@ -20,77 +20,80 @@ from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
 from streamdp.estimators.batch_methods import batch, phase
 from streamdp.estimators.estimator import Estimator, counted, of_learner
-from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, SHARED, documented, given
+from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
 from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import ITEMS, WINDOW, Centre, UserPlan, UserReports
 from streamdp.privacy.guarantees import Budget
-from streamdp.scaling.units import TARGET, Scaling
+from streamdp.scaling.units import Scaling
 
 if TYPE_CHECKING:
     from streamdp.data.records import Subject
 
 
-_GUARANTEE = """
+@dataclass(eq=False, repr=False, kw_only=True)
+class _UserLevel(Estimator):
+    """User-level local learning.
+
     Guarantee: each report has `budget`, against everyone who sees it and any state, for neighbours that differ in all
     records of that report (user level). A subject with several reports spends in each; a ledger caps the sum. Source:
     Bassily, Sun 2023, Algorithms 1 to 3 and 5, Theorems 3.2 and 4.3; the proof, and what is corrected in them,
     are docs/proofs/user_level.md and local_mean.md there.
 
-    Raises `ConfigError` and `BudgetError` for parameters out of range."""
+    Raises `ConfigError` and `BudgetError` for parameters out of range.
 
-_PARAMETERS = {
-    "budget": """
+    Parameters
+    ----------
+    budget
         What each report spends: ApproxDP or GaussianDP (Gaussian noise), or PureDP (PrivUnit, less noise here);
-        ApproxDP(1, 1e-6) if None. Text such as "mu=1" is accepted.""",
-    "window": """
-        From 1 to 2^31: after this many records of the stream, all users report on the records that they have.""",
-    "window_seconds": """
+        ApproxDP(1, 1e-6) if None. Text such as "mu=1" is accepted.
+    window
+        From 1 to 2^31: after this many records of the stream, all users report on the records that they have.
+    window_seconds
         A positive number: all users also report in the first call that learns when a user was open for so long; None:
-        no limit of time.""",
-    "method": """
+        no limit of time.
+    method
         "asgd": averaged SGD whose steps know the noise; no horizon, domain or plan is needed. "ac-sa": the accelerated
         steps of the paper, planned from `horizon`, `domain`, `smoothness` and `strong_convexity`. "auto": "ac-sa" if
-        one of these but the domain is set, or centre="asked", else "asgd".""",
-    "domain": """
+        one of these but the domain is set, or centre="asked", else "asgd".
+    domain
         The set that theta is projected to: an `L2Ball` or a bounded `Box`. If None, all of R^d with "asgd", and
-        L2Ball(5) with "ac-sa", whose steps are planned from its size.""",
-    "spread": """
+        L2Ball(5) with "ac-sa", whose steps are planned from its size.
+    spread
         The root mean square distance of a user's average gradient from the mean of all users', if it is known from
         public data; at least 1e-60. If None, bound max(1/m, 1 / (2 sqrt(m))) with "asgd", and bound / sqrt(m) with
-        "ac-sa". Averages are cut to it, see the module. It matters for accuracy only.""",
-    "batch_size": """
+        "ac-sa". Averages are cut to it, see the module. It matters for accuracy only.
+    batch_size
         Reports of a batch, from 1 to 10^18. If None, batches grow with "asgd", and "ac-sa" takes the size with the
-        least error bound (see `ac_sa`).""",
-    **{
-        name: SHARED[name] + """ Not with method="asgd": a `ConfigError`."""
-        for name in ("horizon", "smoothness", "strong_convexity")
-    },
-    "centre": """
+        least error bound (see `ac_sa`).
+    horizon
+        ... Not with method="asgd": a `ConfigError`.
+    smoothness
+        ... Not with method="asgd": a `ConfigError`.
+    strong_convexity
+        ... Not with method="asgd": a `ConfigError`.
+    centre
         "zero": averages are cut to a ball around zero, with the spread as its radius. "asked": if it reduces the noise,
         some users are asked where the averages lie, as in the paper, and the averages of the others are cut around that
-        point. It matters for accuracy only, see the module.""",
-    "ledger": "A `Ledger` that caps what each subject spends, one budget for each report; None: no cap.",
-    "target": TARGET.format("""of the centre and spread that `scaling` gives"""),
-    "scaling": """
+        point. It matters for accuracy only, see the module.
+    ledger
+        A `Ledger` that caps what each subject spends, one budget for each report; None: no cap.
+    scaling
         "private": columns and targets with declared bounds are centred and scaled by what some users answer in place of
         a gradient (see `search`); "declared": the target by the middle and half the width of its bounds, columns
         not; "none"; None: "private" if there are bounds, an intercept and no domain, `smoothness` or
-        `strong_convexity`, with method="asgd"; with "ac-sa" "declared".""",
-    "features": SHARED["features"]
-    + """ Or bounds (low, high), a list of categories or {"bounds": (low, high), "typical": (centre, spread)} by
-        feature: then records come raw, and weights are in original units.""",
-}
-_LOSS = """
-    A name or a `Loss`: {}.
-    With "ac-sa" a non-smooth loss is replaced by its Moreau envelope. Another one that clips gradients needs
-    `smoothness`."""
+        `strong_convexity`, with method="asgd"; with "ac-sa" "declared".
+    features
+        ... Or bounds (low, high), a list of categories or {"bounds": (low, high), "typical": (centre, spread)} by
+        feature: then records come raw, and weights are in original units.
+    loss
+        A name or a `Loss`: {losses}.
+        With "ac-sa" a non-smooth loss is replaced by its Moreau envelope. Another one that clips gradients needs
+        `smoothness`.
+    """
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _UserLevel(Estimator):
     items_per_user: int = ITEMS
     window: int = WINDOW
     window_seconds: float | None = None
@@ -165,7 +168,7 @@ class _UserLevel(Estimator):
             self.learner.close_user(subject_bytes(subject))
 
 
-@documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(REGRESSION_LOSSES))
+@documented(losses=REGRESSION_LOSSES, unit="report", units="of the centre and spread that `scaling` gives")
 @dataclass(eq=False, repr=False)
 class UserLevelLDPRegressor(Regressor, _UserLevel):
     """Regression from locally private reports, one on all records of a user.
@@ -180,7 +183,7 @@ class UserLevelLDPRegressor(Regressor, _UserLevel):
     """
 
 
-@documented(_GUARANTEE, _PARAMETERS, unit="report", loss=_LOSS.format(CLASSIFICATION_LOSSES))
+@documented(losses=CLASSIFICATION_LOSSES, unit="report", units="of the centre and spread that `scaling` gives")
 @dataclass(eq=False, repr=False)
 class UserLevelLDPClassifier(Classifier, _UserLevel):
     """Classification from locally private reports, one on all records of a user.

@@ -625,14 +625,30 @@ def test_arguments_are_kept_under_their_names_by_clones_and_pickles(kind: Any) -
 
 def test_a_parameter_without_a_description_is_an_error() -> None:
     class Plain:
-        """A summary."""
+        """A summary.
+
+        Guarantee: none.
+        """
 
         def __init__(self, features: list[str], strange: int) -> None: ...
 
+    class Described(Plain):
+        """Another one.
+
+        Parameters
+        ----------
+        strange
+            A number of {what}.
+        features
+            ... Or others.
+        """
+
+    Plain.__module__ = Described.__module__ = "streamdp.plain"
     with pytest.raises(KeyError, match="strange"):
-        documented("A guarantee.")(Plain)
-    documented("A guarantee.", strange="A number.")(Plain)
-    assert (Plain.__doc__ or "").startswith("A summary.\n\nA guarantee.\n\nParameters\n----------\nfeatures\n    The")
+        documented()(Plain)
+    text = documented(what="things")(Described).__doc__ or ""
+    assert text.startswith("Another one.\n\nGuarantee: none.\n\nParameters\n----------\nfeatures\n    The declared")
+    assert text.endswith("sorted. Or others.\nstrange\n    A number of things.\n\n")
 
 
 @pytest.mark.parametrize("records", [np.nan, np.inf, 1.5, -1, None, "7", True, 10**19], ids=str)
