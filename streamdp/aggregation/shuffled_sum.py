@@ -32,6 +32,9 @@ from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import ConfigError, NotAtBoundaryError, SchemaError, check_whole
 from streamdp.privacy.entropy import Entropy, Rng
 
+_AT_ONCE = 1 << 24
+"""The most counts in memory at a time."""
+
 
 class LocalRandomizer:
     """The user's part: randomises vectors on the user's side, by the agreed `params`.
@@ -191,6 +194,18 @@ class Analyzer:
         ones = np.zeros(d + 1, dtype=np.int64)
         add_ones(np.ascontiguousarray(shuffled.bits), ones)
         return self.sum_of_counts(ones[:-1], shuffled.users)
+
+    def closed(self, ones: np.ndarray, rng: Rng) -> np.ndarray:
+        """The estimate (d,) of a batch in one process, from the `ones` (d + 1,), by words of `rng`.
+
+        The last one is the number of people whose noise is in the others. That of absent people is added to a copy,
+        also of those who were counted and not learned: an exception does not leave half of it.
+        """
+        ones, local, users, d = ones.copy(), LocalRandomizer(self.params, rng), self.params.users, self.params.d
+        while absent := max(0, users - int(ones[-1])):
+            people = min(absent, max(1, _AT_ONCE // d))
+            ones += np.append(local.counts(np.zeros((people, d))).sum(axis=0), people)
+        return self.sum_of_counts(ones[:-1], users)
 
     def sum_of_counts(self, ones: np.ndarray | list[int], users: int) -> np.ndarray:
         """The estimate (d,) from the number of ones: cell (ones - users b / 2) - users bound.

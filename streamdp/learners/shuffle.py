@@ -143,12 +143,7 @@ class ShuffleBatches(Batches):
         return CountTotal(self.spec, self.middle, self.p, params.bound, params.g, params.b, self._ones, self.factor)
 
     def _close(self, records: int) -> np.ndarray:
-        params, ones = self.params, self._ones.copy()  # a copy, so that an exception does not leave half of this
-        local = LocalRandomizer(params, self.rng)
-        while absent := max(0, params.users - int(ones[-1])):  # also people who were counted, but not learned
-            people = min(_ROWS, absent)
-            ones += np.append(local.counts(np.zeros((people, params.d))).sum(axis=0), people)
-        return Analyzer(params).sum_of_counts(ones[:-1], params.users)
+        return Analyzer(self.params).closed(self._ones, self.rng)
 
     def __getstate__(self) -> dict[str, object]:
         state = super().__getstate__()

@@ -20,7 +20,7 @@ import numpy as np
 import scipy
 
 from streamdp.aggregation.block_loops import BlockSums, MixedRows, RowSums
-from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer
+from streamdp.aggregation.shuffled_sum import Analyzer
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.data.floats import finite_array
 from streamdp.data.records import NO_BYTE
@@ -38,7 +38,7 @@ from streamdp.reading.estimates import KNOWN
 FIRST_BATCH = 1000
 GROWTH = 4
 """A batch has at least this part of the records before it."""
-_ROWS, _MOST_ROWS = 1024, 65_536
+_MOST_ROWS = 65_536
 _CAREFUL = 1 - 1e-12  # a norm that rounding does not bring above 1
 
 HELD = (
@@ -206,12 +206,7 @@ class Mixed(BatchSum):
         return MixedRows(self._vectors, self._params.g, self._params.b, self._ones, p)
 
     def close(self, rng: Any, rows: int) -> np.ndarray:
-        """See `BatchSum.close`: the noise of absent people is added, also of those who were counted and not learned."""
-        local, users = LocalRandomizer(self._params, rng), self._params.users
-        while absent := max(0, users - int(self._ones[-1])):
-            people = min(_ROWS, absent)
-            self._ones += np.append(local.counts(np.zeros((people, self._size))).sum(axis=0), people)
-        return Analyzer(self._params).sum_of_counts(self._ones[:-1], users)
+        return Analyzer(self._params).closed(self._ones, rng)
 
     def wipe(self) -> None:
         self._ones = np.zeros(self._size + 1, dtype=np.int64)  # the last is the number of people whose noise is in it

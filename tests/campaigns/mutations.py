@@ -249,9 +249,9 @@ MUTATIONS = [
     ),
     Mutation(
         "absent people leave their noise out",
-        SHUFFLE,
-        "while absent := max(0, params.users - int(ones[-1])):",
-        "while absent := 0 * max(0, params.users - int(ones[-1])):",
+        SUMS,
+        "while absent := max(0, users - int(ones[-1])):",
+        "while absent := 0 * max(0, users - int(ones[-1])):",
         SHUFFLE_TESTS,
     ),
     Mutation(
