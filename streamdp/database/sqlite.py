@@ -15,8 +15,7 @@ from streamdp.database.file_lock import FileLock
 from streamdp.database.interface import Connection, Database, Format
 from streamdp.database.last_commit import TABLE as LAST_COMMIT
 from streamdp.database.last_commit import CountingConnection, LastCommit, LastCommitFile
-from streamdp.database.sqlite_connection import SQLiteConnection, connect
-from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, open_file, pragma, store_errors
+from streamdp.database.sqlite_driver import BUSY_TIMEOUT_S, SQLiteConnection, connect, open_file, pragma, store_errors
 from streamdp.errors import (
     StoreBusyError,
     StoreDamagedError,
