@@ -36,14 +36,18 @@ def pooled(matrix: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
     """Return a noisy mean of products of columns (q, q), nearer to columns that are alike, and the variance left.
 
     The noise of `matrix` has this `variance` on the entries of its svec; its last column is that of the intercept. The
-    diagonal goes to its mean, and the products of different columns to 0, each by the share of their squares that is
-    noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less, as of James and Stein 1961).
+    diagonal goes to its mean. The products of different columns go to 0, and so do the means in the last column, each
+    by the share of their squares that is noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less,
+    as of James and Stein 1961).
     """
-    q, slopes = len(matrix), np.arange(len(matrix) - 1)
-    spreads, others = np.diag(matrix), matrix - np.diag(np.diag(matrix))
-    share = kept(variance * (q * (q - 1) / 2 - 2), others)
-    found = share * others + np.diag(spreads)
-    found[slopes, slopes], _ = alike(spreads[:-1], variance)
+    q, k = len(matrix), len(matrix) - 1
+    slopes, found = np.arange(k), matrix.copy()
+    products = matrix[:k, :k] - np.diag(np.diag(matrix)[:k])
+    share = kept(variance * (k * (k - 1) / 2 - 2), products)
+    found[:k, :k] = share * products
+    found[slopes, slopes], _ = alike(np.diag(matrix)[:k], variance)
+    means = kept(variance * (k - 2) / 2, matrix[:k, k]) * matrix[:k, k]
+    found[:k, k] = found[k, :k] = means
     return found, min(1.0, share + 1 / q) * variance
 
 

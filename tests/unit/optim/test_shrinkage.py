@@ -108,3 +108,15 @@ def test_a_few_records_with_far_too_wide_bounds_give_about_the_constant(kind: An
         model.close_batch()
         errors.append(float(np.mean(np.abs(y - model.predict_encoded(X)))))
     assert np.mean(errors) < 1.1 * np.mean(np.abs(y - 70))
+
+
+def test_means_of_columns_that_are_not_small_leave_the_noise_of_products_in_none() -> None:
+    """Rare flags are 0 almost always, so their means are not those of their units."""
+    rng, q = np.random.default_rng(3), 60
+    truth = np.eye(q)
+    truth[:-1, -1] = truth[-1, :-1] = 0.5
+    noise = np.triu(rng.standard_normal((q, q)), 1) * 0.1
+    found, left = pooled(truth + noise + noise.T, 2 * 0.1**2)
+    assert np.abs(found - truth)[:-1, :-1].max() < 0.03
+    assert np.abs(found - truth)[-1, :-1].max() > 0.1
+    assert left < 0.1 * 2 * 0.1**2
