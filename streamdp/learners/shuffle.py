@@ -126,6 +126,11 @@ class ShuffleBatches(Batches):
 
     # -- one process -------------------------------------------------------------------------------------------------
 
+    def need_no_cohort(self) -> None:
+        """Raise `ConfigError` for `learn_cohort` with a cohort, which only `absorb` learns from."""
+        if self.cohort is not None:
+            raise ConfigError("learn_cohort" + _COHORT)
+
     def _open(self) -> None:
         if self.params.users != self.full:  # an exception, such as Ctrl-C, interrupted the begin of a phase
             self._begin_phase()
@@ -232,15 +237,14 @@ class ShuffleBatches(Batches):
         self.middle = steps.middle
 
     def check_cohort(self) -> None:
-        """Raise `ConfigError` with a cohort, which `absorb` alone learns from, and with Newton's method."""
-        if self.cohort is not None:
-            raise ConfigError("learn_cohort" + _COHORT)
+        """Raise `ConfigError` unless `learn_cohort` has a method."""
         if self.method == "newton":
             raise ConfigError('learn_cohort: gradient descent over all rounds; it needs method="ac-sa" or "sgd"')
 
     @property
     def cohort_steps(self) -> Planned:
         """The steps that `learn_cohort` continues."""
+        self.check_cohort()
         assert isinstance(self.batch_steps, Planned)
         return self.batch_steps
 

@@ -269,16 +269,13 @@ class Sums(Learner):
         return self.left(self.full)
 
     def boundary_within(self, records: int) -> int:
-        before = int(self.seen[0]) - self.open.taken
-        left, size = self.left(self.full), self.full
+        before = int(self.seen[0]) - self.open.taken + self.full
+        left = self.left(self.full)
         if left > records:
             return records
-        while True:
-            before += size
-            size = self.size_after(before)
-            if left + size > records:
-                return left
-            left += size
+        while left + (size := self.size_after(before)) <= records:
+            left, before = left + size, before + size
+        return left
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         left = self.end_full()

@@ -124,8 +124,9 @@ class _Shuffle(BatchEstimator):
             check_whole("rounds", rounds, 1, MOST_RECORDS)
         learner = self.learner
         assert isinstance(learner, ShuffleBatches)
-        learner.check_cohort()
+        learner.need_no_cohort()
         self._admission.need_subjects(None)
+        learner.check_cohort()
         with learner.rng.lock:
             learner.need_boundary()
             X, y = self._raw_rows(X), self._encode_targets(y)
