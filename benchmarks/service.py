@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {OUT.name}")
     parser.add_argument("--part", type=float, default=1.0, help="make so large a part of the calls, for a test")
     asked = parser.parse_args()
-    rows, learns = [], 0.0
+    rows, learns, load = [], 0.0, os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "late.yaml").write_text(JOB)
         with (
@@ -242,7 +242,7 @@ def main() -> None:
                 turns = [[turn(server, path, bodies, callers, number) for server in servers] for _ in range(TURNS)]
                 rates, seconds = np.moveaxis(turns, -1, 0)
                 theirs, mine = rates.max(axis=0)
-                of_processor = np.mean(seconds, axis=0)
+                of_processor = np.median(seconds, axis=0)
                 learns = mine if (path, size) == ("learn", 1) else learns
                 each = [f"{mine:,.0f}", f"{mine * size:,.0f}", f"{size / of_processor[1]:,.0f}", f"{theirs:,.0f}"]
                 ratio = f"{mine / theirs:.2f} ({np.median(rates[:, 1] / rates[:, 0]):.2f})"
@@ -255,8 +255,8 @@ def main() -> None:
             f"{np.quantile(took, 0.99):.1f} ms (goal: 20)."
         )
         machine = (
-            f"{os.cpu_count()} cores ({platform.machine()}). A write of 4 KiB that is flushed to the disk takes"
-            f" {flush_milliseconds(folder):.1f} ms."
+            f"{os.cpu_count()} cores ({platform.machine()}), load average at the start {load:.1f}. A write of 4 KiB"
+            f" that is flushed to the disk takes {flush_milliseconds(folder):.1f} ms."
         )
         print(machine, late, resting := idle(folder, IDLE_SECONDS * asked.part), sep="\n", flush=True)
     if asked.write:
