@@ -415,23 +415,24 @@ class Newton(Growing):
         points = np.array([units.inward(each.point) for each in rounds])
         means = np.array([each.total for each in rounds]) / size
         deviations = np.array([each.deviation for each in rounds]) / size
-        shares = np.array([each.share for each in rounds])
-        shares /= shares.sum()
-        weights = information * shares
+        weights = np.array([each.share for each in rounds])
+        weights *= information / weights.sum()
         spreads = deviations if self._cuts is None else deviations * self._cuts.rounds(points, means)
         per_entry = curvature.loss.bend / (curvature.factor * (points[:, -1] if self._huber else np.ones(len(rounds))))
         self._secants = Secants()
         if len(rounds) > 1 and curvature.outputs == 1:
             for point, mean, deviation in zip(points[:, :q], means[:, :q], spreads.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
-        bent = 1.0  # A of another sigma, which is the last parameter of the newest block
-        if self._huber and (earlier := change.used(state.blocks)):
+        near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
+        if earlier := change.used(state.blocks):  # those before the newest one were nearer when it came
             newest = state.blocks[earlier - 1]
+            near = float(self._weighed(state, points[-1])[earlier - 1, change.WEIGHT] / newest[change.WEIGHT])
+        bent = 1.0  # A of another sigma, which is the last parameter of the newest block
+        if self._huber and earlier:
             bent = float(newest[d - 1] / newest[change.WEIGHT] / points[-1, -1])
-        known = shares * self._information_of_entries(size, float(np.linalg.norm(shares * deviations)))
-        weight = state.weight + known.sum()
-        curved = (bent * state.weight * state.curved + (known * per_entry) @ means[:, d:]) / weight
-        noise = bent**2 * state.noise + float(np.sum((known * per_entry * deviations) ** 2))
+        weight = near * state.weight + information
+        curved = (near * bent * state.weight * state.curved + (weights * per_entry) @ means[:, d:]) / weight
+        noise = (near * bent) ** 2 * state.noise + float(np.sum((weights * per_entry * deviations) ** 2))
         numbers = *3 * (information,), information**2 / size, np.sum((weights * spreads) ** 2), size, 0.0
         blocks = state.blocks.copy()
         change.add(blocks, np.concatenate([weights @ points, weights @ means[:, :d], numbers]))
@@ -443,12 +444,6 @@ class Newton(Growing):
         """tau of the sum of so many vectors."""
         curvature = self.curvature
         return 1 / (curvature.variance / size + deviation**2 * curvature.parameters / size**2)
-
-    def _information_of_entries(self, size: int, deviation: float) -> float:
-        """tau of an entry of M, that varies by 2 / q; `deviation` is that of the noise of a mean vector."""
-        curvature = self.curvature
-        noise = curvature.columns / 2 * (deviation / curvature.factor) ** 2
-        return 1 / (curvature.variance * (1 / size + noise))
 
     def _unit(self, state: State, point: np.ndarray) -> float:
         """The spread of residuals, at a `point` in the present units; 1 for classes."""

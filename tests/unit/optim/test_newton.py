@@ -114,15 +114,20 @@ def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> No
     for size in (50, 9, 400):
         total = np.abs(rng.normal(size=curvature.size)) * size
         sigma = walk.estimate[-1] if curvature is HUBER else 4.0
-        bent = points[-1][-1] / walk.middle[d - 1] if points and curvature is HUBER else 1.0  # A of another sigma
+        near = bent = 0.0
+        if points:  # A has the weight of the newest block, by its own error, with the way to the present point
+            ways, A = np.array(points)[:, :q] - walk.middle[:q], walk.state.hessian(q)
+            errors = noise / weight**2 * q * np.sum(ways**2, axis=1) + 0.09 * np.sum((ways @ A) ** 2, axis=1)
+            near = 1 / (1 + information[-1] * errors[-1])
+            bent = near * (points[-1][-1] / walk.middle[d - 1] if curvature is HUBER else 1.0)  # A of another sigma
         tau = 1 / (V / size + z**2 * d / size**2)
-        phi = 1 / (V * (1 / size + q / 2 * (z / (curvature.factor * size)) ** 2))
         points.append(walk.middle)
         information.append(tau)
         means.append(total[:d] / size)
-        noise = bent**2 * noise + (phi * z / (size * sigma * curvature.factor)) ** 2
-        curved = (bent * weight * curved + phi * total[d:] / (size * sigma * curvature.factor)) / (weight + phi)
-        weight += phi
+        before, weight = bent * weight, near * weight
+        noise = bent**2 * noise + (tau * z / (size * sigma * curvature.factor)) ** 2
+        curved = (before * curved + tau * total[d:] / (size * sigma * curvature.factor)) / (weight + tau)
+        weight += tau
         walk.move(total, size, size)
         found = averages(walk)
         np.testing.assert_allclose(found.point, np.average(points, axis=0, weights=information))
