@@ -4,16 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from streamdp.data.records import WHOLE
 from streamdp.errors import ConflictError
 from streamdp.store.answers import PRUNE_S, Answers
-from streamdp.store.snapshot import Counts
+from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 
 
 def commit(store: Store, answers: Answers, n: int, *names: bytes) -> None:
     found = {answers.digest(b"learn", name): (answers.digest(b"body", name), {"n": n}) for name in names}
-    store.commit({"theta": [n]}, {"n": n}, Counts(n), lambda connection, version: answers.write(connection, found))
+    store.commit_parts(
+        {WHOLE: Part({"theta": [n]}, {"n": n}, Counts(n))}, lambda *given: answers.write(given[0], found)
+    )
 
 
 def test_answers_are_remembered_until_they_are_old(place: str) -> None:
@@ -50,7 +53,7 @@ def test_a_commit_that_fails_remembers_nothing(tmp_path: Path) -> None:
             raise RuntimeError
 
         with pytest.raises(RuntimeError):
-            store.commit({"theta": [1]}, {}, Counts(1), fails)
+            store.commit_parts({WHOLE: Part({"theta": [1]}, {}, Counts(1))}, fails)
         assert not answers.recall([key])
         assert store.load() is None
 
