@@ -6,7 +6,6 @@ Here every constant comes from the declaration, so the encoding of a record depe
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -31,7 +30,6 @@ from streamdp.data.floats import number
 from streamdp.data.late import pl
 from streamdp.data.notation import Notation, written
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
-from streamdp.data.subjects import are_plain
 from streamdp.data.times import TimeColumn
 from streamdp.data.transforms import Piece, product_pieces
 from streamdp.errors import SchemaError
@@ -225,45 +223,6 @@ class Schema:
         dead = [DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()]
         return replace(batch.take(faults.good), dead=dead)
 
-    def encode_plain(
-        self,
-        X: np.ndarray,
-        targets: Sequence[Any],
-        subjects: Sequence[object],
-        positions: np.ndarray,
-        position: Position,
-    ) -> Batch | None:
-        """As `encode`, for encoded features X (n, p), n targets and n subjects that are JSON scalars, and no budgets.
-
-        Returns None if one of them may have another meaning than its own, or is a fault: then `encode` says so.
-        """
-        if self.blanks or self.target_decimal is not None or self.time is not None or not self.target:
-            return None
-        people: list[Subject | None] | None = None
-        if self.subject is not None:
-            kinds = set(map(type, subjects))
-            if self.subject_type == "integer" or not kinds <= {str, int}:
-                return None
-            texts = list(map(str, subjects))
-            if not (all(texts) and are_plain(texts)):
-                return None
-            people = [*texts]
-        if (y := self._plain_targets(targets)) is None:
-            return None
-        budgets = None if self.budget is None else np.full(len(y), math.nan)
-        return Batch(self.feature_names, X, y, positions, position, people, budgets)
-
-    def _plain_targets(self, targets: Sequence[Any]) -> np.ndarray | None:
-        """The encoded targets (n,) of texts of classes, or of finite numbers; None if one is something else."""
-        if self.classes is not None:
-            found = list(map(self._spellings.get, targets))
-            return None if None in found else np.array(found, dtype=np.float64)
-        if set(map(type, targets)) <= {int, float}:
-            with contextlib.suppress(OverflowError):  # a whole number beyond all doubles
-                y = np.array(targets, dtype=np.float64)
-                return self._scaled(y) if np.isfinite(y).all() else None
-        return None
-
     @cached_property
     def _spellings(self) -> dict[str, int]:
         return spellings(self.classes or ())
@@ -344,13 +303,11 @@ class Schema:
         if self.target_decimal is not None:
             column = decimals(column, self.target_decimal, faults)
         if self.classes is None:
-            return self._scaled(numbers(written(column, self.notation), faults))
+            y = numbers(written(column, self.notation), faults)
+            if self.target_bounds is not None:
+                y = np.clip(y, *self.target_bounds)
+            return y / self.target_scale if self.target_scale != 1.0 else y
         return _known(column, self._spellings, faults, "unknown_class").astype(np.float64)
-
-    def _scaled(self, y: np.ndarray) -> np.ndarray:
-        if self.target_bounds is not None:
-            y = np.clip(y, *self.target_bounds)
-        return y / self.target_scale if self.target_scale != 1.0 else y
 
     def _budgets(self, column: pl.Series, faults: Faults) -> np.ndarray:
         if column.null_count() == len(column):

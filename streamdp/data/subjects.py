@@ -113,12 +113,6 @@ def subject_list(subjects: Iterable[Subject | None], records: int) -> list[Subje
     return found
 
 
-def are_plain(texts: Sequence[str]) -> bool:
-    """Return whether all `texts` are ASCII, and none is that of a float."""
-    lines = "\n".join(["", *texts, ""])
-    return lines.isascii() and not (("." in lines or "+" in lines) and _float_line(lines))
-
-
 def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
     """Return what `subject_bytes` returns for each subject; plain ASCII text and whole numbers take no call for each.
 
@@ -126,8 +120,10 @@ def subjects_bytes(subjects: Sequence[Subject | None]) -> list[bytes | None]:
     """
     if (kinds := set(map(type, subjects))) == {type(None)}:
         return [None] * len(subjects)
-    if kinds == {str} and are_plain(texts := cast("Sequence[str]", subjects)):
-        return list(map(str.encode, texts))
+    if kinds == {str}:
+        lines = "\n".join(["", *(texts := cast("Sequence[str]", subjects)), ""])
+        if lines.isascii() and not (("." in lines or "+" in lines) and _float_line(lines)):
+            return list(map(str.encode, texts))
     if kinds == {int}:
         numbers = cast("Sequence[int]", subjects)
         if max(map(int.bit_length, numbers)) < 1024:

@@ -30,9 +30,6 @@ def read_call(kind: type[RecordsCall], body: bytes) -> RecordsCall:
     records: list[object] = []
     try:
         for found in read_pieces(body, "records", kind.FORM):
-            if call is not None and isinstance(found, list) and kind.takes(found):
-                records += found
-                continue
             part = kind.model_validate(found if call is None else {"records": found})
             call = call or part
             records += part.records

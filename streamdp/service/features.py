@@ -56,10 +56,6 @@ class RecordReader:
 
         `positions` (n,) int64 are those of the records, and `position` is the source's after the last one.
         """
-        if rows.budgets.count(None) == len(rows.budgets):
-            plain = self._of_records.encode_plain(rows.X, rows.targets, rows.subjects, positions, position)
-            if plain is not None:
-                return plain
         values = (rows.targets, rows.subjects, rows.budgets)
         columns = {
             name: pl.Series([text_of(value) for value in column], dtype=pl.String)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-from types import NoneType
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
@@ -156,11 +154,6 @@ class Sent(BaseModel):
 class PredictCall(Sent):
     """Records to predict: the raw features by name; and the ids of those whose labels come later."""
 
-    @staticmethod
-    def takes(records: list[Any]) -> bool:
-        """Whether validation would surely return these `records` as they are."""
-        return set(map(type, records)) <= {dict}
-
     FORM: ClassVar = '{"records": [{...}, ...], "ids": [...] or none} and nothing else'
 
     records: list[dict[str, Any]] = Field(max_length=MAX_RECORDS)
@@ -178,24 +171,8 @@ class LearnRecord(TypedDict):
     id: NotRequired[Id | None]
 
 
-_KINDS: dict[object, set[type]] = {
-    "x": {dict},
-    "y": {str, int, float, bool, NoneType},
-    "subject": {str, int, NoneType},
-    "budget": {float, NoneType},
-}
-
-
 class LearnCall(Sent):
     """Records to learn."""
-
-    @staticmethod
-    def takes(records: list[Any]) -> bool:
-        """Whether validation would surely return these `records` as they are: all have the same fields, and no id."""
-        shapes = set(map(tuple, records)) if PredictCall.takes(records) else set()
-        return len(shapes) == 1 and all(
-            set(map(type, map(itemgetter(field), records))) <= _KINDS.get(field, set()) for field in shapes.pop()
-        )
 
     FORM: ClassVar = '{"records": [{"x": {...}, "y": ..., "subject", "budget", "id"}, ...]} and nothing else'
 
