@@ -39,7 +39,7 @@ from streamdp import (
 )
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 
-DRAWS, EPSILONS, HELD, PROCESSES = 2, (0.5, 1.0, 4.0), 20_000, 2
+DRAWS, EPSILONS, HELD, PROCESSES = 8, (0.5, 1.0, 4.0), 20_000, 2
 ROUNDS, STEPS, UNIT_SHARE, NORMAL, WIDEST = 50, 5, 0.1, 3.0, 4.0
 """Of the peers: rounds of gradients and of Hessians, the share of mu^2 for the units of the columns, and where
 residuals and outcomes are cut, in spreads."""
