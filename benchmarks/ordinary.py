@@ -560,7 +560,7 @@ def goals(found: Mapping[str, list[Scores]], trust: str) -> list[str]:
 def doubts(found: Mapping[str, list[Scores]], trust: str) -> list[str]:
     """How many models of a trust are doubted: worse than the constant, up to half of the way to no privacy, better."""
     kinds: list[list[float]] = [[], [], []]
-    for row in (row for of_one in found.values() for row in of_one):
+    for row in (row for of_one in found.values() for row in of_one if row[trust]):
         for score, doubted, free, usual in zip(
             row[trust], row[DOUBTED.format(trust)], row["no privacy"], row["constant"], strict=True
         ):
