@@ -30,7 +30,7 @@ from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 if TYPE_CHECKING:
     from streamdp.data.records import Position
     from streamdp.serving.snapshots import Model
-    from streamdp.store.reading import Sink
+    from streamdp.store.reading import SinkState
 
 _MOST_DECIMALS = 12
 """Smaller numbers are shown with a power of ten."""
@@ -103,7 +103,7 @@ def _place(position: Position) -> str:
     return ", ".join(f"{name} {at:,}" if isinstance(at, int) else f"{name} {at}" for name, at in shown.items())
 
 
-def _delivered(sink: Sink) -> str:
+def _delivered(sink: SinkState) -> str:
     has = f"{sink.name} has commit {sink.commit}" if sink.commit else f"{sink.name} has no commit yet"
     return f"{has}; it fails since {moment(sink.failing_since)}: {shown(sink.reason)}" if sink.reason else has
 

@@ -1,7 +1,7 @@
 """Declared statistics: how each kind is read from a declaration, and its numbers and limits from what was released.
 
 A kind is a class in `KINDS`, and nothing else knows one by its name. It says what block of numbers a record adds
-(`streamdp.learners.cells`), or what a record reports (`streamdp.learners.local_counts.Part`).
+(`streamdp.learners.cells`), or what a record reports (`streamdp.learners.local_counts.ReportPart`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamdp.learners.cells import Cells, Index, Thirds, Values, bins, cells_ar
 from streamdp.learners.chosen import Chosen
 from streamdp.learners.hitters import Hitters
 from streamdp.learners.keyed import Keyed, shown
-from streamdp.learners.local_counts import CellReports, Part
+from streamdp.learners.local_counts import CellReports, ReportPart
 from streamdp.learners.local_roots import Roots
 from streamdp.learners.ranks import Ranks
 from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
@@ -196,7 +196,7 @@ class Declared:
         """How many `parts` it has."""
         return 1
 
-    def parts(self, epsilon: float) -> list[Part]:
+    def parts(self, epsilon: float) -> list[ReportPart]:
         """What records report about it, if nobody may see them."""
         return [CellReports(self.block, epsilon)]
 
@@ -239,7 +239,7 @@ class Declared:
         return [None] * len(estimated)
 
 
-class Count(Declared):
+class DeclaredCount(Declared):
     """How many records are in each cell."""
 
     kind, of_cells = "count", True
@@ -265,13 +265,13 @@ class Count(Declared):
         return self.shares(part.frequencies(), n)
 
 
-class Table(Count):
+class DeclaredTable(DeclaredCount):
     """A table that some windows chose."""
 
     of_all = False
 
 
-class Proportion(Count):
+class DeclaredProportion(DeclaredCount):
     """The share of each cell in its group."""
 
     kind, options = "proportion", ("by", "edges", "share")
@@ -281,7 +281,7 @@ class Proportion(Count):
         return found.shares(len(self.items), known)
 
 
-class Histogram(Count):
+class DeclaredHistogram(DeclaredCount):
     """Counts of cells, in order."""
 
     kind, options = "histogram", ("edges", "by", "share")
@@ -346,7 +346,7 @@ class OfNumber(Declared):
         return None
 
 
-class Mean(OfNumber):
+class DeclaredMean(OfNumber):
     """The mean of a number."""
 
     kind = "mean"
@@ -376,7 +376,7 @@ class Mean(OfNumber):
         return self.place[0] - self.place[1], self.place[0] + self.place[1]
 
 
-class Sum(Mean):
+class DeclaredSum(DeclaredMean):
     """The sum of a number."""
 
     kind = "sum"
@@ -397,10 +397,10 @@ class Sum(Mean):
     @property
     def doubted(self) -> Declared:
         """See `Declared.doubted`: it is at a bound if the mean of its records is."""
-        return Mean(**vars(self))
+        return DeclaredMean(**vars(self))
 
 
-class Quantile(OfNumber):
+class DeclaredQuantile(OfNumber):
     """One or several quantiles of a number."""
 
     kind, options, asks, delta_with = "quantile", ("of", "by", "edges", "share"), True, "process"
@@ -424,7 +424,7 @@ class Quantile(OfNumber):
     def reports(self) -> int:
         return len(self.items)
 
-    def parts(self, epsilon: float) -> list[Part]:
+    def parts(self, epsilon: float) -> list[ReportPart]:
         return [Roots(self.block.groups, self.block.bins.sorters[0][0], q, epsilon) for q in self.items]
 
     def of_sums(self, learner: Any, n: int, z: float) -> np.ndarray:
@@ -442,7 +442,7 @@ class Quantile(OfNumber):
         return edges[1] - edges[0], edges[-1] - edges[-2]
 
 
-class HeavyHitters(Declared):
+class DeclaredHeavyHitters(Declared):
     """The most frequent texts."""
 
     kind, options = "heavy_hitters", ("share",)
@@ -458,7 +458,7 @@ class HeavyHitters(Declared):
             raise ConfigError(f"heavy_hitters: {need}; or the count of declared categories")
         return cls(of, columns, Keyed(columns))
 
-    def parts(self, epsilon: float) -> list[Part]:
+    def parts(self, epsilon: float) -> list[ReportPart]:
         return [Hitters(self.items, epsilon)]
 
     def found(self, learner: Any, parts: Sequence[Any]) -> Iterator[Declared]:
@@ -480,7 +480,7 @@ class HeavyHitters(Declared):
         return part.found()[1].counts(n)
 
 
-class Pairs(Declared):
+class DeclaredPairs(Declared):
     """The tables of two of several columns that a window chooses."""
 
     kind, options, alone, delta_with = "pairs", ("edges", "share"), True, "window"
@@ -505,9 +505,19 @@ class Pairs(Declared):
         pairs = zip(combinations(zip(self.of, self.items, strict=True), 2), self.block.pieces, strict=True)
         for ((a, of_a), (b, of_b)), block in pairs:
             if block in released and released[block][0].any():
-                yield Table((a, b), tuple(product(of_a, of_b)), block, share=self.share, name=f"{self.name}: {a}, {b}")
+                yield DeclaredTable(
+                    (a, b), tuple(product(of_a, of_b)), block, share=self.share, name=f"{self.name}: {a}, {b}"
+                )
 
 
-KINDS: Mapping[str, type[Declared]] = MappingProxyType(
-    {kind.kind: kind for kind in (Mean, Sum, Count, Proportion, Histogram, Quantile, HeavyHitters, Pairs)}
+_KINDS: tuple[type[Declared], ...] = (
+    DeclaredMean,
+    DeclaredSum,
+    DeclaredCount,
+    DeclaredProportion,
+    DeclaredHistogram,
+    DeclaredQuantile,
+    DeclaredHeavyHitters,
+    DeclaredPairs,
 )
+KINDS: Mapping[str, type[Declared]] = MappingProxyType({kind.kind: kind for kind in _KINDS})

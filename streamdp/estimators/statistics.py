@@ -33,7 +33,7 @@ from streamdp.errors import (
     check_whole,
     is_number,
 )
-from streamdp.estimators.declared import KINDS, Count, Declared, Reader
+from streamdp.estimators.declared import KINDS, Declared, DeclaredCount, Reader
 from streamdp.estimators.door import Trust
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.features import SchemaFeatures
@@ -46,7 +46,7 @@ from streamdp.learners.drawn import Drawn, DrawnAnswer
 from streamdp.learners.held import WHOLE, HeldPure, HeldSums, PanPure
 from streamdp.learners.learner import WITH_DELTA, Learner
 from streamdp.learners.linear_problem import LinearProblem
-from streamdp.learners.local_counts import Part
+from streamdp.learners.local_counts import ReportPart
 from streamdp.learners.series import KEPT, Series, furthest
 from streamdp.learners.sums import BatchSum, Held, Mixed, Pan, Sums
 from streamdp.ledger.periods import in_units, whole_seconds
@@ -217,7 +217,7 @@ class Statistics(Estimator):
         size = self.batch_size or (WHOLE if self.trust == "window" else None)
         return learns(problem, budget, rng, list(shares.items()), kinds[self.trust], size)
 
-    def _parts(self, whole: float, epsilon: float) -> list[tuple[Part, float]]:
+    def _parts(self, whole: float, epsilon: float) -> list[tuple[ReportPart, float]]:
         return [(part, one.share / whole / one.reports) for one in self._by_name for part in one.parts(epsilon)]
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ class Statistics(Estimator):
         """
         return self.trust == "nobody" and (self._calendar is None or not any(kind.asks for kind in self._kinds))
 
-    def reported(self) -> list[tuple[Declared, Part, float]]:
+    def reported(self) -> list[tuple[Declared, ReportPart, float]]:
         """Return what records report about, with trust="nobody": parts of statistics with their shares of records."""
         learner: Any = self.learner.pattern if isinstance(self.learner, Series) else self._learner(Drawn, "reported")
         return list(zip(self._reporting, learner.parts, learner.shares, strict=True))
@@ -501,7 +501,7 @@ class Statistics(Estimator):
             for column, kinds in columns:
                 if values.setdefault(column, kinds) != kinds:
                     raise ConfigError(f"{column!r}: expected the same edges in all statistics, for consistent tables")
-            found = self._estimated(Count(**vars(one)), 1.0, self.learner)
+            found = self._estimated(DeclaredCount(**vars(one)), 1.0, self.learner)
             if not one.of_all and (total := found[:, 0].sum()) > 0:
                 found = found * (self.learner.weight / total)
             deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2

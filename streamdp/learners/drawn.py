@@ -19,7 +19,7 @@ from streamdp.aggregation.block_loops import DrawnReport
 from streamdp.errors import SchemaError
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.local_counts import Part, epsilon_of
+from streamdp.learners.local_counts import ReportPart, epsilon_of
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng, FreshRng, FreshWords, uniform
 from streamdp.privacy.guarantees import Budget
@@ -31,7 +31,7 @@ _WORDS = 1 << 20
 class DrawnAnswer:
     """What leaves a person's side: a noisy answer about one of the statistics, and the budget that it spends.
 
-    `part`: which one. `answer`: see `Part.answer`. `block`: that of a quantile whose thresholds were answered.
+    `part`: which one. `answer`: see `ReportPart.answer`. `block`: that of a quantile whose thresholds were answered.
     `private`: False if it was made with a seed.
     """
 
@@ -52,7 +52,7 @@ def _drawn(ends: np.ndarray, words: np.ndarray) -> np.ndarray:
     return np.searchsorted(ends, uniform(words), side="right")
 
 
-def answered(parts: Sequence[tuple[Part, float]], X: np.ndarray, rng: FreshRng) -> tuple[int, list[int]]:
+def answered(parts: Sequence[tuple[ReportPart, float]], X: np.ndarray, rng: FreshRng) -> tuple[int, list[int]]:
     """Return the part that one row X (1, p) reports about, and its answer: all that may leave a person's side.
 
     It is what `Drawn.learn` adds up for such a row with the same words. `parts` come with their shares.
@@ -83,7 +83,7 @@ class Drawn(Learner):
         problem: LinearProblem,
         budget: Budget,
         rng: AnyRng,
-        parts: Callable[[float], Sequence[tuple[Part, float]]],
+        parts: Callable[[float], Sequence[tuple[ReportPart, float]]],
     ) -> None:
         super().__init__(problem, budget, rng)
         self._make = parts
@@ -135,7 +135,7 @@ class Drawn(Learner):
         return take
 
     def close(self) -> None:
-        """See `Part.close`."""
+        """See `ReportPart.close`."""
         for part in self.parts:
             part.close()
         self.fast = None

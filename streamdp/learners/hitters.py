@@ -21,7 +21,7 @@ from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Index
 from streamdp.learners.keyed import shown
-from streamdp.learners.local_counts import Oracle, Part
+from streamdp.learners.local_counts import Oracle, ReportPart
 from streamdp.privacy.entropy import mixed, uniform
 from streamdp.reading.estimates import Frequencies
 
@@ -65,7 +65,7 @@ def _transformed(sums: np.ndarray) -> np.ndarray:
     return out
 
 
-class Hitters(Part):
+class Hitters(ReportPart):
     """The most frequent texts, by the `columns` of their bytes b, which are 2 b / 255 - 1; a report spends epsilon."""
 
     words, groups = 5, Index()
@@ -86,12 +86,12 @@ class Hitters(Part):
         self._add(*self._answers(X, words))
 
     def answer(self, X: np.ndarray, words: np.ndarray) -> list[int]:
-        """See `Part.answer`: the length, the hash, and its value."""
+        """See `ReportPart.answer`: the length, the hash, and its value."""
         at, rows, reported = self._answers(X, words)
         return [int(at[0]), *rows[0].tolist(), int(reported[0])]
 
     def possible(self, answer: Sequence[int]) -> bool:
-        """See `Part.possible`: whether there are such a length, hash and value."""
+        """See `ReportPart.possible`: whether there are such a length, hash and value."""
         limits = [self._digits + 1, *[_CELLS] * self._bits, self._oracle.cells]
         return len(answer) == len(limits) and all(0 <= n < limit for n, limit in zip(answer, limits, strict=True))
 

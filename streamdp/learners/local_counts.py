@@ -121,7 +121,7 @@ def _largest_variance(levels: np.ndarray, groups: int, epsilon: float) -> float:
     return worst
 
 
-class Part(Protocol):
+class ReportPart(Protocol):
     """What records report about one statistic, each with epsilon, and what their reports add up to."""
 
     words: int
@@ -174,7 +174,7 @@ class Part(Protocol):
         """Start from what others have learned."""
 
 
-class OfCells(Part):
+class OfCells(ReportPart):
     """What answers with cells of an oracle."""
 
     _oracle: Oracle
@@ -183,7 +183,7 @@ class OfCells(Part):
         raise NotImplementedError
 
     def answer(self, X: np.ndarray, words: np.ndarray) -> list[int]:
-        """See `Part.answer`: the cells that it counts for."""
+        """See `ReportPart.answer`: the cells that it counts for."""
         counts = np.zeros(self._oracle.cells + 1, dtype=np.int64)
         self.reporter(counts).add(X, words)
         return np.flatnonzero(counts[:-1]).tolist()
@@ -210,7 +210,7 @@ class CellReports(OfCells):
         self._state = np.zeros(self._oracle.cells + 1, dtype=np.int64)  # the counts, and the number of reports
 
     def reporter(self, counts: np.ndarray | None = None) -> Reporter:
-        """See `Part.reporter`; its own counts until a state is taken over."""
+        """See `ReportPart.reporter`; its own counts until a state is taken over."""
         counts = self._state if counts is None else counts
         return self._oracle.reporter(self.groups.places, counts, self._column, len(self.levels))
 

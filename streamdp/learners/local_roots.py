@@ -59,17 +59,17 @@ class Roots(OfCells):
         return max(_FIRST, int(self._totals[-1]) // _PART)
 
     def reporter(self, counts: np.ndarray | None = None) -> Reporter:
-        """See `Part.reporter`; its own counts are the open block, without its last report, until a block ends."""
+        """See `ReportPart.reporter`; its own counts are the open block, without its last report, until a block ends."""
         places, t, counts = self.groups.places, self.thresholds, self._open if counts is None else counts
         return self._oracle.reporter(places, counts, self.column, threshold=t, full=self._full)
 
     @property
     def asked(self) -> int:
-        """See `Part.asked`: the number of the open block."""
+        """See `ReportPart.asked`: the number of the open block."""
         return len(self._blocks)
 
     def absorb(self, answer: Sequence[int], block: int) -> None:
-        """See `Part.absorb`. A report of a block that has ended is added there.
+        """See `ReportPart.absorb`. A report of a block that has ended is added there.
 
         One of a block that never began is counted, and tells nothing.
         """
@@ -85,7 +85,7 @@ class Roots(OfCells):
             self._totals, self._blocks = self._totals + counts, blocks
 
     def close(self) -> None:
-        """See `Part.close`: ends the open block."""
+        """See `ReportPart.close`: ends the open block."""
         if self._open[-1] >= self._full:
             self._end()
 
@@ -224,7 +224,7 @@ class Roots(OfCells):
             raise ConfigError("state: expected blocks of records, thresholds in [-1, 1], and intervals that they found")
 
     def merge(self, parts: Sequence[Self]) -> None:
-        """See `Part.merge`: all their ended blocks, and the search of the one with most records."""
+        """See `ReportPart.merge`: all their ended blocks, and the search of the one with most records."""
         largest = max(parts, key=lambda part: part.n)
         blocks = np.vstack([part._blocks for part in parts])  # noqa: SLF001 - the same class
         self._blocks = blocks[np.argsort(blocks[:, 0], kind="stable")]

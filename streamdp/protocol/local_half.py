@@ -17,7 +17,7 @@ from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.accepted import FURTHEST
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.drawn import answered
-from streamdp.learners.local_counts import Part
+from streamdp.learners.local_counts import ReportPart
 from streamdp.learners.local_reports import Asked, Report
 from streamdp.privacy.entropy import Entropy, FreshWords, Rng, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
@@ -157,7 +157,7 @@ class LocalHalf:
         return out | ({"gradient": made.gradient.tolist()} if isinstance(made, Report) else {"bit": made.yes})
 
 
-def _asked(document: StatisticsDocument) -> list[tuple[Part, float]]:
+def _asked(document: StatisticsDocument) -> list[tuple[ReportPart, float]]:
     """What answers a document. Raises `ConfigError` for thresholds that do not fit the statistics."""
     parts = document.parts()
     if len(document.thresholds) != len(parts):

@@ -16,7 +16,7 @@ from streamdp.estimators.declared import MOST_CELLS, Declared
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import Cells, Index, Values, bins, crossed, levels
 from streamdp.learners.hitters import Hitters
-from streamdp.learners.local_counts import CellReports, Part, epsilon_of
+from streamdp.learners.local_counts import CellReports, ReportPart, epsilon_of
 from streamdp.learners.local_roots import Roots
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import (
@@ -93,7 +93,7 @@ class WireStatistic(Wire):
     levels: Annotated[int, Field(ge=2, le=17), BeforeValidator(whole)] | None
     quantile: float | None = Field(gt=0, lt=1)
 
-    def build(self, schema: Schema, epsilon: float) -> Part:
+    def build(self, schema: Schema, epsilon: float) -> ReportPart:
         """What makes the reports, and adds them up. Raises `ConfigError` for what does not fit the schema."""
         number, rounded = self.kind in ("mean", "sum", "quantile"), self.kind in ("mean", "sum")
         given = self.of is not None, self.levels is not None, self.quantile is not None
@@ -149,13 +149,13 @@ class StatisticsAgreement(Agreed):
         agreed = {"protocol": PROTOCOL, "job": job, "schema": schema, "statistics": found}
         return cls.model_validate(agreed | {"budget": str(statistics.record_budget)})
 
-    def parts(self) -> list[tuple[Part, float]]:
+    def parts(self) -> list[tuple[ReportPart, float]]:
         """What makes the reports, with the shares of records. Raises `ConfigError`, `SchemaError` and `BudgetError`."""
         schema, epsilon = self.schema_.build(), epsilon_of(parse_budget(self.budget))
         return [(one.build(schema, epsilon), one.share) for one in self.statistics]
 
 
-def _written(one: Declared, part: Part, share: float, names: Sequence[str]) -> dict[str, Any]:
+def _written(one: Declared, part: ReportPart, share: float, names: Sequence[str]) -> dict[str, Any]:
     """A part of a job's statistics as a device gets it; `names` has the feature of each column."""
     found = {"of": None if one.of_cells else one.of, "levels": len(part.levels) or None, "quantile": part.q}
     by = [

@@ -16,7 +16,7 @@ from streamdp.store.tables import ALL_JOBS, NAMES, OF_JOB, STORE_FORMAT, JobRow,
 
 
 @dataclass(frozen=True)
-class Sink:
+class SinkState:
     """What is known of a sink."""
 
     name: str
@@ -63,11 +63,11 @@ def begun(url_or_path: str | os.PathLike[str], job: str | None = None) -> Begun:
         return Begun(row.job, row.fingerprint, row.config, sum(shard.waiting for shard in shards))
 
 
-def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[Sink]:
+def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[SinkState]:
     """Return the sinks of a `job` that have got a commit or failed. For `url_or_path` and errors see `snapshots`."""
     of_job = "SELECT name, seq, committed_at, failing_since, reason FROM sinks WHERE job = :job ORDER BY place"
     with _reading(url_or_path, job) as (connection, _):
-        return [Sink(*row) for row in connection.fetch(of_job, {"job": job})]
+        return [SinkState(*row) for row in connection.fetch(of_job, {"job": job})]
 
 
 def history(url_or_path: str | os.PathLike[str], limit: int, job: str | None = None) -> list[Commit]:

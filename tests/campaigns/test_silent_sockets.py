@@ -23,7 +23,7 @@ import pytest
 
 from tests.support.commands import environment
 from tests.support.paths import ROOT
-from tests.support.service import record
+from tests.support.service import JOB, record
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.campaign
@@ -31,15 +31,6 @@ pytestmark = pytest.mark.campaign
 LIMITS = (1024, 65_536)
 SOCKETS = 5000
 CALLS = 50
-JOB = """job: late
-source: {type: http}
-schema:
-  features: {dep_delay: [-30, 60], origin: [EWR, JFK, LGA]}
-  target: {column: late, classes: ["False", "True"]}
-  subject: tailnum
-model: {estimator: LDPASGDClassifier, budget: eps=1}
-cap: eps=1
-"""
 
 
 class Found(NamedTuple):

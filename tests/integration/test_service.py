@@ -21,22 +21,12 @@ from tests.support.busy import refused_as_busy
 from tests.support.commands import environment
 from tests.support.proxy import Proxy
 from tests.support.schemas import in_schema
-from tests.support.service import PATIENCE_S, SECRET, ServiceProcess, client, job, record
+from tests.support.service import JOB, PATIENCE_S, SECRET, ServiceProcess, client, job, record
 from tests.support.waiting import wait_until
 from tests.support.zygote import Forked
 
 MARK = "marked"
 """A part of every subject. Neither the log nor the store may show it."""
-
-JOB = """job: late
-source: {type: http}
-schema:
-  features: {dep_delay: [-30, 60], origin: [EWR, JFK, LGA]}
-  target: {column: late, classes: ["False", "True"]}
-  subject: tailnum
-model: {estimator: LDPASGDClassifier, budget: eps=1}
-cap: eps=1
-"""
 
 
 @contextmanager

@@ -23,6 +23,16 @@ PATIENCE_S = 600.0
 """No wait is so long unless something is wrong."""
 SECRET = "4711.25"
 """A value of a record. Nothing may show it."""
+JOB = """job: late
+source: {type: http}
+schema:
+  features: {dep_delay: [-30, 60], origin: [EWR, JFK, LGA]}
+  target: {column: late, classes: ["False", "True"]}
+  subject: tailnum
+model: {estimator: LDPASGDClassifier, budget: eps=1}
+cap: eps=1
+"""
+"""The file of a job that learns from requests."""
 
 
 def job(folder: Path, name: str = "late", **more: Any) -> JobConfig:
