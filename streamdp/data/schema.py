@@ -223,10 +223,6 @@ class Schema:
         dead = [DeadLetter(int(positions[i]), reason, column) for i, reason, column in faults.found_by_row()]
         return replace(batch.take(faults.good), dead=dead)
 
-    @cached_property
-    def _spellings(self) -> dict[str, int]:
-        return spellings(self.classes or ())
-
     def encode_features(self, frame: pl.DataFrame) -> np.ndarray:
         """Return the encoded features only, (n, p) float64, for predictions; the frame has their n rows.
 
@@ -307,7 +303,7 @@ class Schema:
             if self.target_bounds is not None:
                 y = np.clip(y, *self.target_bounds)
             return y / self.target_scale if self.target_scale != 1.0 else y
-        return _known(column, self._spellings, faults, "unknown_class").astype(np.float64)
+        return _known(column, spellings(self.classes), faults, "unknown_class").astype(np.float64)
 
     def _budgets(self, column: pl.Series, faults: Faults) -> np.ndarray:
         if column.null_count() == len(column):
