@@ -9,8 +9,6 @@ primitives, and a value that nests a million levels deep overflows its stack, wh
 raises `RecursionError`, which makes that value a dead letter.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

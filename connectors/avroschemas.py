@@ -4,8 +4,6 @@ fastavro reads a value of one schema as another one says, by Avro's rules of sch
 the fields of the two schemas once for each pair, so that one that cannot be resolved is known before its first value.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

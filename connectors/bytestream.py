@@ -1,7 +1,5 @@
 """Bytes of a file, plain or packed, of a growing file, or of standard input, in order."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -7,8 +7,6 @@ neither, and repair malformed records silently, each in its own way. polars stil
 readers take apart in the same way.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ Two rules differ: a source makes a dead letter of an empty line, and here it is 
 record without an end, because it may learn a part of it, and here it counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Several files as one source, in order."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

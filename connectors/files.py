@@ -3,8 +3,6 @@
 CSV is cut into records by `csvgrammar`, which says why that is our own code. Values are parsed by polars.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

@@ -5,8 +5,6 @@ together, and learns nothing twice: a call whose key is known, or a record whose
 After a commit, `acknowledge` answers all calls that were polled before it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from bisect import bisect_right

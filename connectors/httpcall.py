@@ -1,7 +1,5 @@
 """A call of an HTTP service that waits for the commit of its records, and what becomes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

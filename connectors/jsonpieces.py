@@ -3,8 +3,6 @@
 A parser keeps the interpreter's lock for as long as it runs. A body of some megabytes would keep all others waiting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 

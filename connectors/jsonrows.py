@@ -5,8 +5,6 @@ run; it takes a record only if its meaning is certain. All other records are dec
 which defines what a record means.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Sequence

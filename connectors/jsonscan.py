@@ -8,8 +8,6 @@ Reason: a worker decodes in one thread while its client polls in another. A libr
 the interpreter's lock during that time. The scanner and polars release the lock.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,5 @@
 """Clients of Kafka with our defaults, and the client's errors as ours. Needs the extra `kafka`."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

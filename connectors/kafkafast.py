@@ -3,8 +3,6 @@
 It takes part in the group and reads messages. All questions about topics and offsets remain kafka-python's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence

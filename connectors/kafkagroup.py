@@ -4,8 +4,6 @@
 which offset to begin. Clients raise the errors of `kafka.errors`. Needs the extra `kafka`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

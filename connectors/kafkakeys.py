@@ -12,8 +12,6 @@ Other bytes in a frame, such as an object, a record of several fields or Protobu
 as it is. `streamdp.data.subjects` has the rule for the subject itself.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Writing to Kafka topics; committed snapshots for other services."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The learner of a job as its shuffler sees it: a service that shows a document and takes reports."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 from streamdp.errors import SourceUnavailableError

@@ -6,8 +6,6 @@ and will be read again. A letter that equals such a line is not written a second
 unfinished last line of a writer that was killed, so that several jobs and workers of one machine may share a file.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import errno

@@ -4,8 +4,6 @@ As in `connectors.letterfile`: a worker writes the letters of its records before
 where the topic ended. Letters that are found after that place are not sent again.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections import Counter

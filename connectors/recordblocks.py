@@ -3,8 +3,6 @@
 A file is read in blocks of a few megabytes, and a block is cut at record ends, so that it can be decoded at once.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -49,7 +47,7 @@ class Records:
             return self.raw(range(len(self.ends)))
         return self.data.split(b"\n")[:-1]
 
-    def after(self, count: int) -> Records:
+    def after(self, count: int) -> "Records":
         """The records that follow the first `count`, which is in [1, n]."""
         begin = self.ends[count - 1]
         flaws = {i - count: reason for i, reason in self.flaws.items() if i >= count}

@@ -5,8 +5,6 @@ A later run can continue after any record, whatever the sizes of blocks and batc
 count records and hold no byte offset: an offset would reveal how long the records are, and so what they say.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from abc import abstractmethod

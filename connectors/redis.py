@@ -5,8 +5,6 @@ to a stream: so entries that were trimmed before they were read, and a stream th
 recognised. One transaction of Redis reads the counts and the entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages of a Kafka topic that one process reads whole, from positions that its own store keeps."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from typing import NamedTuple

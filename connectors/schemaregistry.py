@@ -3,8 +3,6 @@
 Confluent's own client needs four more packages, for tokens, rules and encryption; two calls are used here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import quote
 

@@ -4,8 +4,6 @@ A document is sent again after a crash and after a fault. The table has each com
 get a commit twice, with the same number and key, by which a consumer leaves the second one out.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -90,7 +88,7 @@ class TableSink:
         self._connection.close()
 
 
-def _of_database(error: psycopg.Error) -> SinkError:
+def _of_database(error: "psycopg.Error") -> SinkError:
     """An error that shows neither the document nor the URL, which may have a password."""
     return SinkError(error.diag.message_primary or "no connection to the database")
 

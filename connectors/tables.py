@@ -3,8 +3,6 @@
 The columns become the texts and numbers that a CSV file with the same values would have, so that one schema fits both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json
@@ -40,7 +38,7 @@ class TableRows(Records):
     frame: pl.DataFrame = field(kw_only=True)
 
     @classmethod
-    def of(cls, frame: pl.DataFrame) -> TableRows:
+    def of(cls, frame: pl.DataFrame) -> "TableRows":
         """The rows of a frame."""
         return cls(b"", np.arange(1, frame.height + 1), {}, frame=frame)
 
@@ -48,7 +46,7 @@ class TableRows(Records):
         """See `Records.raw`: the values of a row as a JSON array."""
         return [json.dumps(self.frame.row(i), ensure_ascii=False).encode() for i in rows]
 
-    def after(self, count: int) -> TableRows:
+    def after(self, count: int) -> "TableRows":
         return TableRows.of(self.frame.slice(count))
 
 

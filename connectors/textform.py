@@ -1,7 +1,5 @@
 """Text files that are not plain UTF-8 with a header first: their encoding, leading lines and comments."""
 
-from __future__ import annotations
-
 import codecs
 from dataclasses import dataclass
 

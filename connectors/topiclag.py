@@ -1,7 +1,5 @@
 """How many records of Kafka topics lie after given positions. Needs the extra `kafka`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping

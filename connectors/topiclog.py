@@ -1,7 +1,5 @@
 """A Kafka topic of one partition as a log: every reader finds the messages in the same order, at any time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from contextlib import closing

@@ -4,8 +4,6 @@ A thread asks, over connections of its own: a broker that does not answer never 
 Needs the extra `kafka`.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

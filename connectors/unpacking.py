@@ -4,8 +4,6 @@ The file objects of Python read until they have enough. On an open pipe that is 
 that may come much later, while records that arrived are held back.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 A message says what was expected, what was given and what to do. It never shows a record's values.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator

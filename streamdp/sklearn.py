@@ -6,8 +6,6 @@ once. Bounds, categories and classes are public facts, to be declared. Statistic
 in front, are not protected; a fit warns if its rows look like the output of one.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Mapping, Sequence

@@ -12,8 +12,6 @@ True
 'eps=1,delta=1e-06'
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -86,7 +84,7 @@ class _Single(river_stats.base.Univariate):
     by: Sequence[str] | None = field(default=None, init=False)
     budget: Budget | str | None = None
     trust: Trust = "process"
-    ledger: Ledger | None = None
+    ledger: "Ledger | None" = None
     seed: int | None = None
 
     def __new__(cls, *given: object, **_: object) -> Self:
@@ -106,7 +104,7 @@ class _Single(river_stats.base.Univariate):
         self.estimator = Statistics({_NAME: given}, features, self.budget, self.trust, self.ledger, self.seed)
         """The `Statistics` that holds the state: save, load and merge it."""
 
-    def update(self, x: object, by: str | None = None, *, subject: Subject | None = None) -> None:
+    def update(self, x: object, by: str | None = None, *, subject: "Subject | None" = None) -> None:
         """Take one value `x`: a number, which is clipped to the bounds, or one of the categories.
 
         `by` is the group of the value, None without groups, and `subject` the person, if there is a ledger. Raises
@@ -247,7 +245,7 @@ class HeavyHitters(_Single):
         check_whole("length", self.length, 1, 64)
         self._begin("heavy_hitters", {"text": self.length})
 
-    def update(self, x: object, by: str | None = None, *, subject: Subject | None = None) -> None:
+    def update(self, x: object, by: str | None = None, *, subject: "Subject | None" = None) -> None:
         """Take one text `x`, of which as many characters are reported as fit `length` bytes of UTF-8.
 
         `by` is not used; `subject` is the person, if there is a ledger. Raises `SchemaError` for anything but text that

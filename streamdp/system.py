@@ -5,8 +5,6 @@ estimators, saved models and devices without notes work there; stores, ledgers i
 `NotAvailableError`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -13,8 +13,6 @@ The calibration of the paper, which takes 10^5 times the noise, is in studies/pa
 Theorems and proofs, and why bits are fair: docs/proofs/shuffled_sum.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial

@@ -11,8 +11,6 @@ Neighbours: the records of one user are replaced by any others. Trust: the curat
 Proof, and what differs from the paper: docs/proofs/concentrated_mean.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -116,7 +114,7 @@ class ConcentratedMean:
         outliers: float,
         failure: float,
         selection: type[WeightedMean] = WeightedMean,
-    ) -> ConcentratedMean | None:
+    ) -> "ConcentratedMean | None":
         """The parameters with the least noise for n users; None if n is too small.
 
         `outliers` is the probability that the vectors of two users are further than tau (`distance`) apart, `failure`

@@ -11,8 +11,6 @@ the whole budget. How close vectors are concerns accuracy only.
 Proof, and what differs from the paper: docs/proofs/local_mean.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -186,7 +184,7 @@ class UserMean:
     @classmethod
     def planned(
         cls, budget: Budget, bound: float, sensitivity: float, d: int, users: int, spread: float | None = None
-    ) -> UserMean:
+    ) -> "UserMean":
         """The split with the least variance: the coarse question is asked only if it lowers the variance.
 
         The budget, bound, sensitivity, d, users and spread are those of the class; a spread of None is the bound.
@@ -241,7 +239,7 @@ class UserMean:
         kind: object = mechanism_for("auto", budget)
         return calibrated(kind, budget, self.radius, min(self.sensitivity, 2 * self.radius))
 
-    def quietest(self) -> UserMean:
+    def quietest(self) -> "UserMean":
         """The same mean with that answer to the fine question which has the least noise."""
         if not (isinstance(self.budget, ApproxDP) and pure_allowed(self.budget, self.d)):
             return self

@@ -10,8 +10,6 @@ vector is replaced (rate 1), or left out (rate below 1). Trust: the curator. Cla
 Proof, and what differs from the paper: docs/proofs/range_mean.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -75,7 +73,7 @@ class RangeMean:
         rate: float,
         spread: float,
         failure: float = 0.01,
-    ) -> RangeMean:
+    ) -> "RangeMean":
         """The share with the least variance, 0 if none lowers it.
 
         The mu, bound, sensitivity, d, users, rate, spread and failure are those of the class.

@@ -12,8 +12,6 @@ symmetric in every bit. Rounding changes the distance by a relative (d + 2) 2^-5
 numbers, which rounding cannot change. Only the other pairs are summed, in blocks of 32 in the order of r.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

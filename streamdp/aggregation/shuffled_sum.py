@@ -21,8 +21,6 @@ part in several sums spends the budget in each. Proof: docs/proofs/shuffled_sum.
 True
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NoReturn
 

@@ -1,7 +1,5 @@
 """The parameters on which the parties of a shuffled sum agree: grid, noise and guarantee (see `shuffled_sum`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +65,7 @@ class VectorSum:
     @classmethod
     def calibrated(
         cls, budget: Budget, bound: float, users: int, d: int, sensitivity: float | None = None, rounds: int = 1
-    ) -> VectorSum:
+    ) -> "VectorSum":
         """Parameters that keep the `budget`, of an epsilon up to 100, with the errors of the class.
 
         They take about the fewest bits for a variance within 5 % of that of the analytic Gaussian mechanism. `bound`,

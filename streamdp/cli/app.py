@@ -1,7 +1,5 @@
 """The `streamdp` application; the modules of the commands add their commands to it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

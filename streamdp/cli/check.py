@@ -1,7 +1,5 @@
 """`streamdp check`, `plan` and `schema`: what a job may be and what to expect, before it learns or spends anything."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -154,7 +152,7 @@ def _plan_of(job: str, records: int | None, assignments: Sequence[str]) -> None:
         typer.echo(more)
 
 
-def _inspected(config: JobConfig) -> Inspection:
+def _inspected(config: "JobConfig") -> "Inspection":
     from streamdp.config.checking import inspect
     from streamdp.config.kafka import KafkaSourceConfig
 
@@ -165,11 +163,11 @@ def _inspected(config: JobConfig) -> Inspection:
         return inspect(config)
 
 
-def _people(found: Inspection) -> str:
+def _people(found: "Inspection") -> str:
     return f" They are of about {found.expected_people:,} people." if found.named else ""
 
 
-def _planned(config: JobConfig, found: Inspection) -> Prospect | None:
+def _planned(config: "JobConfig", found: "Inspection") -> "Prospect | None":
     """The plan of a job for the records that were found."""
     from streamdp.config.prospect import counts_people, prospect
 
@@ -178,7 +176,9 @@ def _planned(config: JobConfig, found: Inspection) -> Prospect | None:
     return prospect(config, found.expected_people if counts_people(config) else found.expected, found.shares())
 
 
-def _report(config: JobConfig, found: Inspection, plan: Prospect | None, problems: list[str]) -> dict[str, object]:
+def _report(
+    config: "JobConfig", found: "Inspection", plan: "Prospect | None", problems: list[str]
+) -> dict[str, object]:
     from streamdp.config.checking import between, come_again, few_workers, unended
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals

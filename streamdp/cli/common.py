@@ -1,7 +1,5 @@
 """Arguments, checks and messages that several commands share."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator
@@ -103,13 +101,13 @@ def warn(sentence: str) -> None:
     say(f"warning: {sentence}")
 
 
-def warn_if_not_private(estimator: Estimator) -> None:
+def warn_if_not_private(estimator: "Estimator") -> None:
     """Print a warning for an estimator whose releases are not private."""
     if not estimator.guarantee.private:
         warn("this model is NOT private: it has a seed, or no mechanism")
 
 
-def warn_if_weak(budget: Budget, records: int | None) -> None:
+def warn_if_weak(budget: "Budget", records: int | None) -> None:
     """Print a warning if a budget protects little, also among so many `records`, if they are known."""
     from streamdp.privacy.guarantees import weakness
 
@@ -117,14 +115,14 @@ def warn_if_weak(budget: Budget, records: int | None) -> None:
         warn(said)
 
 
-def say_opened(store: Store) -> None:
+def say_opened(store: "Store") -> None:
     """Say which jobs share people with a new job, and what is kept of a model that is replaced."""
     for note in (store.joined_note, store.replaced_note):
         if note:
             say(note)
 
 
-def say_cheaper(config: JobConfig) -> None:
+def say_cheaper(config: "JobConfig") -> None:
     """Say once what LDP costs a job whose raw records this process sees."""
     from streamdp.config.prospect import cheaper
 

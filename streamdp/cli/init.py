@@ -1,7 +1,5 @@
 """`streamdp init`: the draft of a job for a data file or a topic."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -128,7 +126,7 @@ def _of_file(data: str, path: str, delimiter: str | None, public: bool) -> Calla
     return partial(draft, columns, {"type": source, "path": path}, delimiter=delimiter or ",", form=form)
 
 
-def _with_commas(columns: Sequence[DraftColumn]) -> str:
+def _with_commas(columns: "Sequence[DraftColumn]") -> str:
     """The names of columns with numbers as only CSV files may have them."""
     from streamdp.config.draft import settled
 
@@ -136,7 +134,7 @@ def _with_commas(columns: Sequence[DraftColumn]) -> str:
     return ", ".join(c.name for c, r in zip(columns, read, strict=True) if r.kind == "number" != c.kind)
 
 
-def _warn_of_doubt(columns: Sequence[DraftColumn]) -> None:
+def _warn_of_doubt(columns: "Sequence[DraftColumn]") -> None:
     from streamdp.config.draft import settled
 
     found = settled(columns)
@@ -172,7 +170,7 @@ def _of_topic(topic: str, brokers: str | None, delimiter: str | None) -> Callabl
     return partial(draft, columns, source)
 
 
-def _trust(source: str) -> Trust:
+def _trust(source: str) -> "Trust":
     """Ask who may see the raw records, at a terminal; elsewhere it is as usual for a source."""
     from streamdp.config.trust import ANSWERS, QUESTION, usual_trust
 
@@ -187,7 +185,7 @@ def _trust(source: str) -> Trust:
     return _answer(answers[int(given) - 1] if given in ("1", "2", "3", "4") else given)
 
 
-def _answer(given: str) -> Trust:
+def _answer(given: str) -> "Trust":
     from streamdp.config.trust import ANSWERS
 
     if given not in ANSWERS:

@@ -1,7 +1,5 @@
 """The commands of `streamdp ledger`, about the ledger of a database of jobs. No output names a subject."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

@@ -3,8 +3,6 @@
 Commands import heavy modules inside their functions, so that `--help` is quick.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

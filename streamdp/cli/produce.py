@@ -1,7 +1,5 @@
 """`streamdp produce`: send a CSV file to a Kafka topic."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`streamdp serve`: the HTTP service of any number of jobs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer

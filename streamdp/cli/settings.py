@@ -1,7 +1,5 @@
 """A job configuration from the arguments of `streamdp run`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
 
 
-def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) -> JobConfig:
+def job_config(what: str, settings: dict[str, Any], assignments: Sequence[str]) -> "JobConfig":
     """Make a job configuration from a YAML file and `--set`, or from options and `--set`.
 
     `what` is the argument of the command: a YAML file, a data file, or `-` for standard input. `settings` are nested,
@@ -58,13 +56,13 @@ def check_there(path: str) -> None:
         raise SourceError(f"cannot open {path}: no such file or directory")
 
 
-_PIPED: dict[str, FileType] = {"jsonl": "jsonl"}
+_PIPED: "dict[str, FileType]" = {"jsonl": "jsonl"}
 """The format on standard input, by that of a job's files; CSV in place of the others."""
 
 
 def file_like(
-    path: str, usual: Mapping[str, Any] | None, assignments: Sequence[str], *, kind: FileType | None = None
-) -> FileSourceConfig:
+    path: str, usual: Mapping[str, Any] | None, assignments: Sequence[str], *, kind: "FileType | None" = None
+) -> "FileSourceConfig":
     """The form of the file at `path`: as `usual`, which are settings of `FileSourceConfig`, if it is of that type.
 
     `--set source.KEY=VALUE` in `assignments` replace them. `kind` is the type of the file; None: that

@@ -1,7 +1,5 @@
 """`streamdp spark run`: learn on a Spark cluster what the job says that Spark reads."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +59,7 @@ def run(
     _run(config, master, {key: value for key, _, value in pairs}, name, Accepted(accept_budget, accept_loss, new_model))
 
 
-def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str, accepted: Accepted) -> None:
+def _run(config: "JobConfig", master: str | None, conf: dict[str, str], name: str, accepted: "Accepted") -> None:
     from streamdp.config.spark import SparkSourceConfig
     from streamdp.runtime.learning import total
     from streamdp.serving.publish import Publisher
@@ -78,7 +76,7 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
     spark, ours = session(config, master, conf)
     dead = Counter[str]()
 
-    def note(snapshots: list[Snapshot]) -> None:
+    def note(snapshots: "list[Snapshot]") -> None:
         dead.clear()
         for snapshot in snapshots:
             dead.update(snapshot.position["dead_letters"])
@@ -101,7 +99,9 @@ def _run(config: JobConfig, master: str | None, conf: dict[str, str], name: str,
     say(f"{how}: {said}")
 
 
-def _learn_stream(frame: DataFrame, config: JobConfig, accepted: Accepted, publish: Publish) -> tuple[str, Counts]:
+def _learn_stream(
+    frame: "DataFrame", config: "JobConfig", accepted: "Accepted", publish: "Publish"
+) -> "tuple[str, Counts]":
     """Returns why it ended, and the counts of the job."""
     from threading import Event
 
@@ -117,11 +117,11 @@ def _learn_stream(frame: DataFrame, config: JobConfig, accepted: Accepted, publi
         return "stopped" if stopping.is_set() else "done", learner.counts
 
 
-def _said(counts: Counts) -> str:
+def _said(counts: "Counts") -> str:
     not_learned = f"{counts.refused:,} refused, {counts.left_out:,} left out, {counts.dead_letters:,} do not fit"
     return f"{counts.learned:,} learned, {not_learned}"
 
 
-def _measured(snapshot: Snapshot, measures: dict[str, object] | None) -> None:
+def _measured(snapshot: "Snapshot", measures: dict[str, object] | None) -> None:
     found = [f"; {name} {value:.4g}" for name, value in (measures or {}).items() if isinstance(value, float)]
     say(f"commit {snapshot.seq}: {_said(snapshot.counts)}{''.join(found)}")

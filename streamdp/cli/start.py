@@ -3,8 +3,6 @@
 This module imports little but the standard library, because loading the others takes most of a short command's time.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

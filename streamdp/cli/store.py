@@ -1,7 +1,5 @@
 """Commands that read the store of a job, and never change it: from `status` to `export`."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -97,13 +95,13 @@ def status(
     typer.echo(f"\n{brief(model.statement())}")
 
 
-def _place(position: Position) -> str:
+def _place(position: "Position") -> str:
     """A position without what stands elsewhere, or what a program alone compares."""
     shown = {name: at for name, at in position.items() if name not in ("bad", "head", "first")}
     return ", ".join(f"{name} {at:,}" if isinstance(at, int) else f"{name} {at}" for name, at in shown.items())
 
 
-def _delivered(sink: SinkState) -> str:
+def _delivered(sink: "SinkState") -> str:
     has = f"{sink.name} has commit {sink.commit}" if sink.commit else f"{sink.name} has no commit yet"
     return f"{has}; it fails since {moment(sink.failing_since)}: {shown(sink.reason)}" if sink.reason else has
 
@@ -296,7 +294,7 @@ def _is_saved(what: str) -> bool:
         return file.read(1) == b"{"
 
 
-def _committed(what: str, job: str | None) -> Model:
+def _committed(what: str, job: str | None) -> "Model":
     """The committed model of a job, by its file or its store."""
     from streamdp.serving.publish import committed
 

@@ -1,7 +1,5 @@
 """The client of a program that predicts and learns by a service. A retry never counts twice."""
 
-from __future__ import annotations
-
 import gzip
 import time
 import uuid

@@ -1,7 +1,5 @@
 """The client of a service, whose address, token and times are checked before the first call."""
 
-from __future__ import annotations
-
 import re
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """A person's device: it makes local reports and sends them to a service. docs/reports.md says what it must do."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import unicodedata

@@ -1,7 +1,5 @@
 """The notes of a device: what it agreed to, and each report that it made, written before the report is sent."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The checks of a job before it learns: they read its records, and spend and write nothing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing

@@ -5,8 +5,6 @@ are listed, for a person to confirm. A draft is therefore not private, and says 
 that were declared public.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -126,7 +124,7 @@ class DraftColumn:
         """Which share of the values is missing."""
         return 1 - sum(self.counts.values()) / max(len(self.values), 1)
 
-    def in_notation(self, notation: Notation) -> DraftColumn | None:
+    def in_notation(self, notation: Notation) -> "DraftColumn | None":
         """Return the column with its numbers as Python writes them, if it has numbers in this notation; else None.
 
         A few other values may be errors, such as those of a second header or of a line of totals, or are one more mark

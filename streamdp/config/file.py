@@ -1,7 +1,5 @@
 """The source part of a job configuration that reads a file."""
 
-from __future__ import annotations
-
 import os
 import re
 from functools import partial
@@ -122,7 +120,7 @@ class FileSourceConfig(ReadConfig):
             raise ValueError("expected a list of different files")
         return self
 
-    def for_file(self, path: str) -> FileSourceConfig:
+    def for_file(self, path: str) -> "FileSourceConfig":
         """The configuration for a public file at `path` with the same kind of records."""
         return self.model_copy(update={"path": path, "follow": False, "dead_letters": None, "keep_payload": False})
 
@@ -132,7 +130,7 @@ class FileSourceConfig(ReadConfig):
         return self.model_dump(include={"type", *WRITTEN}, exclude_defaults=True) or None
 
     @property
-    def form(self) -> TextForm | None:
+    def form(self) -> "TextForm | None":
         """How the text differs from UTF-8 with a header first; None if it does not."""
         if (self.encoding, self.skip_lines, self.comment) == (None, 0, None):
             return None
@@ -158,7 +156,7 @@ class FileSourceConfig(ReadConfig):
             return STANDARD_INPUT
         return ", ".join(self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
 
-    def build(self, encoder: Encoder) -> RecordFile | FileList:
+    def build(self, encoder: "Encoder") -> "RecordFile | FileList":
         """Open the source; the `encoder` converts raw columns to numbers.
 
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
@@ -201,7 +199,7 @@ class FileSourceConfig(ReadConfig):
     def _stored_folder(self) -> bool:
         return isinstance(self.path, str) and "://" in self.path and self.path.endswith("/")
 
-    def _build_one(self, path: str, encoder: Encoder) -> RecordFile:
+    def _build_one(self, path: str, encoder: "Encoder") -> "RecordFile":
         given: dict[str, Any] = {"keep_payload": self.keep_payload, "max_bad_share": self.max_bad_share}
         if self.type in ("parquet", "arrow"):
             from connectors.tables import TableSource

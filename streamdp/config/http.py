@@ -1,7 +1,5 @@
 """The parts of a job configuration for the HTTP service: the source of requests, and who may use the job."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
@@ -70,7 +68,7 @@ class ReportsSourceConfig(CallsConfig, KafkaClientConfig):
     content: Literal["reports"]
     topic: str = Field(min_length=1)
 
-    def build_topic(self, position: Position) -> ReportTopic:
+    def build_topic(self, position: "Position") -> "ReportTopic":
         """Open the topic at a `position` (see `ReportTopic`). Needs the extra `kafka`.
 
         Raises the errors of `ReportTopic`, and `ConfigError` if no brokers are named.

@@ -1,7 +1,5 @@
 """The model part of a job configuration: the estimator, its parameters, its loss, its domain and its validation."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -48,7 +46,7 @@ class DomainConfig(Settings):
         self.build()
         return self
 
-    def build(self) -> Domain:
+    def build(self) -> "Domain":
         """The domain. Raises `ConfigError` for a radius or bounds out of range."""
         from streamdp.optim.domains import Box, L2Ball
 
@@ -169,7 +167,7 @@ class ValidationConfig(Settings):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def build_loss(choice: str | Mapping[str, object]) -> Loss:
+def build_loss(choice: str | Mapping[str, object]) -> "Loss":
     """Build a loss. `choice` is its name, or a mapping with `name` and the parameters of the loss.
 
     Raises `ConfigError` for an unknown name or parameter; the message lists the known ones.

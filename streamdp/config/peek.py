@@ -1,7 +1,5 @@
 """The columns of a data file or a topic as text, for the draft of a job."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

@@ -1,7 +1,5 @@
 """Errors of a job configuration: the key and the problem in one line, without values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

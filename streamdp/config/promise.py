@@ -5,8 +5,6 @@ is transitive, and each change is compared with the promise before it, which was
 several steps is asked about as one in a single step is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from streamdp.config.settings import Settings

@@ -1,7 +1,5 @@
 """What to expect of a job before it runs: the planned error, and whether the model is likely to beat a constant."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,7 +107,7 @@ def planned(
     return Prospect(records, columns, error, found, rounded(enough))
 
 
-def cheaper(job: JobConfig) -> str | None:
+def cheaper(job: "JobConfig") -> str | None:
     """Say what LDP costs a job whose raw records this process sees anyway, as a sentence; None if it is not known."""
     model = job.model
     if model.kind.learns is not LocalReports or job.schema_.budget is not None or model.mechanism == "none":
@@ -119,7 +117,7 @@ def cheaper(job: JobConfig) -> str | None:
     return alike.cheaper(_loss_of(job), columns, budget, records, model.mechanism or "auto", delta)
 
 
-def shuffled(job: JobConfig, records: int) -> str | None:
+def shuffled(job: "JobConfig", records: int) -> str | None:
     """Say what a shuffler of a job's reports, of which there are so many `records`, promises, as a sentence.
 
     Returns None for a job that takes no reports, or reports that do not spend a pure epsilon.

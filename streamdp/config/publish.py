@@ -1,7 +1,5 @@
 """Where the committed model is published: files, and sinks of other systems. They write secrets as sources do."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -28,7 +26,7 @@ class SinkConfig(Settings):
         """What messages call the sink."""
         raise NotImplementedError
 
-    def build(self) -> Sink:
+    def build(self) -> "Sink":
         """Connect."""
         raise NotImplementedError
 
@@ -56,7 +54,7 @@ class TableConfig(SinkConfig):
     def name(self) -> str:
         return f"the table {self.table}"
 
-    def build(self) -> TableSink:
+    def build(self) -> "TableSink":
         """Connect."""
         from connectors.sinks import TableSink
 
@@ -77,7 +75,7 @@ class TopicConfig(KafkaClientConfig, SinkConfig):
     def name(self) -> str:
         return f"the topic {self.topic}"
 
-    def build(self) -> TopicSink:
+    def build(self) -> "TopicSink":
         """Connect."""
         from connectors.sinks import TopicSink
 
@@ -102,7 +100,7 @@ class WebhookConfig(SinkConfig):
     def name(self) -> str:
         return f"the webhook of {urlsplit(self.url).netloc}"
 
-    def build(self) -> WebhookSink:
+    def build(self) -> "WebhookSink":
         """Make the client."""
         from connectors.sinks import WebhookSink
 

@@ -1,7 +1,5 @@
 """The source part of a job configuration that reads a Redis stream."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -35,7 +33,7 @@ class RedisSourceConfig(ReadConfig):
         """What messages call the source."""
         return self.stream
 
-    def build(self, encoder: Encoder) -> RedisSource:
+    def build(self, encoder: "Encoder") -> "RedisSource":
         """Make the source, whose columns the `encoder` reads; it connects with the first poll.
 
         Raises `ConfigError` if the password cannot be read.

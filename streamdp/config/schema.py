@@ -1,7 +1,5 @@
 """The schema part of a job configuration: the declared, public facts about the records."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -242,7 +240,7 @@ class SchemaConfig(Settings):
         declared = self.build().declarations.values()
         return {piece.name: d.baseline for d in declared if d.baseline is not None for piece in d.pieces}
 
-    def build(self, limits: tuple[float, float] | None = None, coded: bool = False) -> Schema:
+    def build(self, limits: tuple[float, float] | None = None, coded: bool = False) -> "Schema":
         """The schema. Raises `SchemaError` for declarations that contradict each other.
 
         `limits`: how far a record's time may be before and after the present, in seconds. None: any.

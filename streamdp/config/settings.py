@@ -1,7 +1,5 @@
 """What several parts of a job configuration share: immutable settings, secrets, and what becomes of bad records."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import reduce
@@ -56,7 +54,7 @@ class DeadLettersConfig(Settings):
 
     dead_letters: str | None = None
 
-    def build_dead_letters(self) -> DeadLetterFile | None:
+    def build_dead_letters(self) -> "DeadLetterFile | None":
         """The file of dead letters. None if there is none. Raises `SourceError` if it cannot be written."""
         from connectors.letterfile import DeadLetterFile
 
@@ -96,7 +94,7 @@ class ReadConfig(BadRecordsConfig):
         """What messages call the source."""
         raise NotImplementedError
 
-    def build(self, encoder: Encoder) -> Any:
+    def build(self, encoder: "Encoder") -> Any:
         """Open the source, whose columns the `encoder` reads."""
         raise NotImplementedError
 

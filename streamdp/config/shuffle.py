@@ -1,7 +1,5 @@
 """The parts of a job configuration for learning with a separate shuffler."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING, Literal
 
@@ -71,7 +69,7 @@ class MixerSourceConfig(Settings):
     token: Secret | None = None
     proxy: str | None = Field(default=None, pattern=PROXY)
 
-    def build(self, job: str) -> LearnerLink:
+    def build(self, job: str) -> "LearnerLink":
         """Make the client of the learner of a `job`. Raises `ConfigError` if the token cannot be read."""
         from connectors.learnerlink import LearnerLink
 

@@ -1,7 +1,5 @@
 """The source part of a job configuration that Spark reads. Secrets come from the environment or from files."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator

@@ -3,8 +3,6 @@
 This module owns the table. It reads the settings of a job before they are validated, and adds what is not given.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -153,7 +151,7 @@ def _mapping(settings: Mapping[str, object], key: str) -> Mapping[str, object]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: type[Estimator], trust: Trust) -> None:
+def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: "type[Estimator]", trust: Trust) -> None:
     """Add delta to a budget and a cap without one, if the learner needs it: a cap of k budgets has k times theirs."""
     given = model.get("budget")
     try:

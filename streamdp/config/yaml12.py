@@ -6,8 +6,6 @@ infinities, NaN and digits after a leading zero are text. A key that is given tw
 reads YAML 1.2, makes the number 501 of the category 00501, 1000 of 1_000, and a date of 2020-01-01.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Sequence
 from typing import Any

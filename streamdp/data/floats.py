@@ -1,7 +1,5 @@
 """Values of records and states as floats. What a failed conversion raised is left behind: it may show the value."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from typing import Any

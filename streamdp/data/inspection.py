@@ -3,8 +3,6 @@
 The counts are measured on private records and are not private. They are for the operator, who has the records anyway.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import Counter
@@ -157,7 +155,7 @@ class Inspection:
         self._likeness: dict[str, _Likeness] = {}
         self._targets: list[np.ndarray] = []  # of the first records
 
-    def reading(self, notation: Notation) -> Inspection:
+    def reading(self, notation: Notation) -> "Inspection":
         """See `records.Encoder.reading`; both add to the same counts."""
         found = copy.copy(self)
         found._schema = self._schema.reading(notation)  # noqa: SLF001 - the same class

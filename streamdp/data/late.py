@@ -1,7 +1,5 @@
 """Polars, imported at its first use, because it is in the extra `cli` and many commands end without it."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

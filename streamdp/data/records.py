@@ -3,8 +3,6 @@
 Connectors depend on this module, and on nothing else of streamdp but its errors.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -157,7 +155,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, rows: np.ndarray | slice) -> Batch:
+    def take(self, rows: np.ndarray | slice) -> "Batch":
         """Return the batch with some `rows`, a mask (n,), indices or a slice, and with all of its dead letters."""
         subjects, budgets, timestamps, times = self.subjects, self.budgets, self.timestamps, self.times
         if subjects is not None and isinstance(rows, slice):
@@ -205,10 +203,10 @@ class Encoder(Protocol):
     def subject(self) -> str | None:
         """The name of the column of subjects, whose whole numbers a source provides exactly. None: there is none."""
 
-    def reading(self, notation: Notation) -> Encoder:
+    def reading(self, notation: "Notation") -> "Encoder":
         """Return this encoder for a source that writes numbers in a `notation`: all its texts that are numbers."""
 
-    def encode(self, frame: pl.DataFrame, positions: np.ndarray, position: Position) -> Batch:
+    def encode(self, frame: "pl.DataFrame", positions: np.ndarray, position: Position) -> Batch:
         """Encode n raw records. Records that cannot be encoded go to `Batch.dead`.
 
         `frame` has n rows with every name of `columns`: String (null or "" is missing), or Float64 (null is missing)

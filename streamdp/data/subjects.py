@@ -10,8 +10,6 @@ The rule of a key, which `subject_bytes` makes of every subject, wherever it com
 - The frame and the quotes of a broker's key are removed first (`connectors.kafkakeys`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re
@@ -41,7 +39,7 @@ class Dated(bytes):
 
     time: float
 
-    def __new__(cls, subject: Subject, time: float) -> Dated:
+    def __new__(cls, subject: Subject, time: float) -> "Dated":
         """Make the subject of a record."""
         new = super().__new__(cls, subject_bytes(subject) or b"")
         try:

@@ -20,8 +20,6 @@ product    columns, two or more     the product of other columns
 =========  =======================  =================================================================================
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Files that appear whole or not at all: written under a draft name, flushed to disk, then renamed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

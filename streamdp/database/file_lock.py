@@ -1,7 +1,5 @@
 """A lock between processes on a file, which the kernel releases when the process dies."""
 
-from __future__ import annotations
-
 import os
 
 from streamdp import system

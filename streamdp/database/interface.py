@@ -1,7 +1,5 @@
 """The interface of a database that a store uses: nothing above it depends on SQLite or PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

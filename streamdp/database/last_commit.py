@@ -10,8 +10,6 @@ The file has two places, in different sectors, that are written in turn. If a wr
 whole.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """The database that a path or a URL names."""
 
-from __future__ import annotations
-
 import os
 import re
 from urllib.parse import quote, unquote, urlsplit

@@ -7,8 +7,6 @@ Each transaction names its schema itself, so no name depends on earlier settings
 session, so a pooler that gives each transaction another session is refused (`_check_sessions`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress

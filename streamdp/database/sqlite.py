@@ -1,7 +1,5 @@
 """The tables of jobs in an SQLite file: checked before it is opened, created whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

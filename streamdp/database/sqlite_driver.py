@@ -1,7 +1,5 @@
 """SQLite's driver: opening a file, its transactions and pragmas, and its errors as `StoreError`s."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ This module owns the rule; `clients/js/streamdp.js` repeats it. A device checks 
 For each document that passes and each admissible record, a finite report comes, and no error: docs/proofs/devices.md.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp.errors import ConfigError

@@ -4,8 +4,6 @@ A private estimator counts its own spends. In a bagging of ten, each record is l
 what it alone has spent. `account` finds them all and composes their spends.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

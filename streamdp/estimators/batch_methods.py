@@ -3,8 +3,6 @@
 See `streamdp.learners.batches` and `divided`. Functions of an estimator are for the families that have some of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ A kind is a class in `KINDS`, and nothing else knows one by its name. It says wh
 (`streamdp.learners.cells`), or what a record reports (`streamdp.learners.local_counts.ReportPart`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,14 +47,14 @@ class Reader:
             self._first[name] = at
             at += len(declared.pieces)
 
-    def read(self, name: str, given: Any) -> Declared:
+    def read(self, name: str, given: Any) -> "Declared":
         """The statistic of a declaration. Raises `BudgetError` for one that needs another budget, too."""
         try:
             return self._read(name, given)
         except (ConfigError, BudgetError) as error:
             raise type(error)(f"{name!r}: {error}") from None
 
-    def _read(self, name: str, given: Any) -> Declared:
+    def _read(self, name: str, given: Any) -> "Declared":
         kinds = [kind for key, kind in KINDS.items() if isinstance(given, Mapping) and key in given]
         if len(kinds) != 1:
             raise ConfigError(f"expected a mapping with one of {', '.join(KINDS)}")
@@ -200,7 +198,7 @@ class Declared:
         """What records report about it, if nobody may see them."""
         return [CellReports(self.block, epsilon)]
 
-    def found(self, learner: object, parts: Sequence[object]) -> Iterator[Declared]:
+    def found(self, learner: object, parts: Sequence[object]) -> "Iterator[Declared]":
         """What is shown of it, with items and groups that a `learner`, or its `parts` for this statistic, found."""
         yield self
 
@@ -227,7 +225,7 @@ class Declared:
         return -math.inf, math.inf
 
     @property
-    def doubted(self) -> Declared:
+    def doubted(self) -> "Declared":
         """The statistic whose numbers `doubts` reads."""
         return self
 

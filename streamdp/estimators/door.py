@@ -1,7 +1,5 @@
 """The estimators by who is trusted with raw records: the question that a job asks, in Python."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Literal, get_args
 
 from streamdp import estimators
@@ -41,7 +39,7 @@ def chosen(trust: Trust, *, classes: bool) -> str:
     return _FAMILIES[trust][0] + ("Classifier" if classes else "Regressor")
 
 
-def Regressor(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 - it makes what its name says
+def Regressor(trust: Trust, **parameters: object) -> "Estimator":  # noqa: N802 - it makes what its name says
     """Return an estimator of a number. Its class follows from who may see raw records.
 
     Parameters
@@ -62,7 +60,7 @@ def Regressor(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 - 
     return getattr(estimators, chosen(trust, classes=False))(**parameters)
 
 
-def Classifier(trust: Trust, **parameters: object) -> Estimator:  # noqa: N802 - it makes what its name says
+def Classifier(trust: Trust, **parameters: object) -> "Estimator":  # noqa: N802 - it makes what its name says
     """Return an estimator of classes. Its class follows from who may see raw records.
 
     Parameters

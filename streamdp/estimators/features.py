@@ -1,7 +1,5 @@
 """The declared features of a model: how records become rows of numbers, and what is checked on the way."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import warnings
@@ -292,7 +290,7 @@ def _is_missing(value: object) -> bool:
     return value is None or (type(value) is not str and repr(value) in ("nan", "np.float64(nan)", "NaT", "<NA>"))
 
 
-def _read(name: object, declared: Declaration, value: object) -> list[float]:
+def _read(name: object, declared: "Declaration", value: object) -> list[float]:
     """The raw values of a feature: a number, the code of its category or bucket, or the bytes of its text."""
     if declared.is_number:
         return [_number(name, value)]

@@ -1,7 +1,5 @@
 """Frames of pandas and polars, tables of Arrow and arrays of numpy as columns. Each is imported only when needed."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 

@@ -13,8 +13,6 @@ and windows release one noisy sum of answers for each batch or window (`held_out
 shuffled messages, which are learned without a question, and users who report under LDP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache

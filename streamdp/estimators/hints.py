@@ -1,7 +1,5 @@
 """Names that other libraries have for parameters and methods of estimators, and what is meant here."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from inspect import signature

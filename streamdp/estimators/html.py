@@ -1,7 +1,5 @@
 """How a notebook shows a model: its weights or statistics, its guarantee, and how many records it has learned."""
 
-from __future__ import annotations
-
 from html import escape
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Declared classes: the labels that people give and get, and their numbers, which learners take."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models from the files that `save` wrote."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

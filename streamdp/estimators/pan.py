@@ -10,8 +10,6 @@ break-ins within a batch are not covered, nor the process around the estimator.
 Proof: docs/proofs/pan_private.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -5,8 +5,6 @@ defaults that differ; the constructor is made of them. `documented` adds the gua
 from those of its bases.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +12,15 @@ from dataclasses import KW_ONLY, dataclass, fields
 from inspect import cleandoc, signature
 from typing import TYPE_CHECKING, TypeVar
 
+from streamdp.optim.domains import Domain
+from streamdp.optim.losses import Loss, LossName
+from streamdp.privacy.guarantees import Budget
+from streamdp.reading.change import OnChange
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from streamdp.ledger.ledger import Ledger
-    from streamdp.optim.domains import Domain
-    from streamdp.optim.losses import Loss, LossName
-    from streamdp.privacy.guarantees import Budget
-    from streamdp.reading.change import OnChange
 
 Estimator = TypeVar("Estimator", bound=type)
 Plan = TypeVar("Plan", bound="DataclassInstance")
@@ -97,7 +96,7 @@ class Parameters:
     domain: Domain | None = None
     features: Sequence[str] | Mapping[str, object] | None = None
     intercept: bool = True
-    ledger: Ledger | None = None
+    ledger: "Ledger | None" = None
     seed: int | None = None
     change: OnChange | None = None
 

@@ -3,8 +3,6 @@
 Everything that the model holds is visited: estimators of River, and lists, tuples, sets and mappings of them.
 """
 
-from __future__ import annotations
-
 from collections import UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
 from typing import Any

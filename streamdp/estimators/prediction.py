@@ -1,7 +1,5 @@
 """Prediction with a learner's released point: linear predictors, in the units in which records come."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp.data.records import RawRecord

@@ -4,8 +4,6 @@ What the file holds may leave memory. The parameters are public. The state is th
 boundaries only: it holds no raw record, no unreleased contribution and no random words, and it is what a store commits.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass

@@ -9,8 +9,6 @@ nobody may, each record reports about one of them (`streamdp.learners.drawn`). V
 Neighbours: replace one record. Trust and claim: see the learners. Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -147,7 +145,7 @@ class Statistics(Estimator):
         features: Mapping[str, object],
         budget: Budget | str | None = None,
         trust: Trust = "process",
-        ledger: Ledger | None = None,
+        ledger: "Ledger | None" = None,
         seed: int | None = None,
         batch_size: int | None = None,
         every: str | None = None,
@@ -228,7 +226,7 @@ class Statistics(Estimator):
         y: object = None,
         *,
         budget: Budget | str | None = None,
-        subject: Subject | None = None,
+        subject: "Subject | None" = None,
         w: float = WEIGHT,
     ) -> None:
         """Take one record.
@@ -328,7 +326,7 @@ class Statistics(Estimator):
             blocks.append(np.array(levels) if declared.codes else np.eye(len(levels)))
         return scipy.linalg.block_diag(*blocks)
 
-    def absorb(self, report: DrawnAnswer, *, subject: Subject | None = None) -> None:
+    def absorb(self, report: DrawnAnswer, *, subject: "Subject | None" = None) -> None:
         """Take one report of a person's device, with trust="nobody": a noisy answer about one of the statistics.
 
         A forged report that passes moves a statistic as far as an honest one may.
@@ -446,7 +444,7 @@ class Statistics(Estimator):
         return {self._calendar.start(window): one for window, one in self.learner.windows.items()}
 
     @property
-    def estimated(self) -> Statistics:
+    def estimated(self) -> "Statistics":
         """The statistics: this."""
         return self
 

@@ -1,7 +1,5 @@
 """Targets and predictions: numbers for regressors, declared classes for classifiers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Warnings about uses that no error can stop, because they may be meant: each comes once, where it happens."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import secrets
@@ -74,7 +72,7 @@ class RepeatedStart:
         self._again: set[int] = set()
         self._looked = 0
 
-    def __reduce__(self) -> tuple[type[RepeatedStart], tuple[()]]:
+    def __reduce__(self) -> "tuple[type[RepeatedStart], tuple[()]]":
         return RepeatedStart, ()  # no copy and no file has them
 
     @property

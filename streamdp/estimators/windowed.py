@@ -8,8 +8,6 @@ release. Every window continues from what the last one released.
 Proof: docs/proofs/windowed.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """How many raw records teach as much as LDP reports do: what the trust in a process is worth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -11,8 +11,6 @@ A person's records in different batches are protected by different noises, and t
 batch are not k mechanisms but one with k times the sensitivity: see `privacy.release`.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ group, and `Thirds` three polynomials from which both follow. Rows are clipped t
 of a block has a norm of at most `norm`, and two of them a distance of at most `distance`, and of `distance_l1` in l1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,7 +104,7 @@ class Block:
         raise NotImplementedError
 
     @property
-    def pieces(self) -> Sequence[Block]:
+    def pieces(self) -> "Sequence[Block]":
         """The blocks that it consists of."""
         return (self,)
 

@@ -7,8 +7,6 @@ max, and exact tables in place of a first model.
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -22,8 +22,6 @@ Neighbours and claim: those of the learner. Only the process that adds parts may
 docs/proofs/shuffled_sum.md.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ k times.
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self

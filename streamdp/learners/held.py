@@ -3,8 +3,6 @@
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar

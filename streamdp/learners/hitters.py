@@ -10,8 +10,6 @@ found digit by digit: a prefix is kept if its share is likely, and a whole text 
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 

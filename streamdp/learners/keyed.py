@@ -5,8 +5,6 @@ released (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Delta is the probability 
 record pass. Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ around it packs, admits and counts records before the learner gets them. It is m
 can be checked, and begins when the columns are known.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +54,7 @@ class People(Protocol):
         The others are not counted. Only if there is a cap: then the people of records have `slots`.
         """
 
-    def count(self, learner: Learner, largest: Budget) -> None:
+    def count(self, learner: "Learner", largest: Budget) -> None:
         """Count a spend, before the rows that it is spent on are learned."""
 
 
@@ -106,7 +104,7 @@ class Learner(ABC):
     """Whether its steps learn a mean whose logarithm is linear: Newton's do, with scaling."""
     dated: ClassVar[bool] = False
     """Whether targets are times, by which rows may be too late: see `keeps`."""
-    batch_steps: BatchSteps | None = None
+    batch_steps: "BatchSteps | None" = None
     """What makes the steps, if they are made with the noisy sums of batches; None before the columns are known."""
 
     def __init__(self, problem: LinearProblem, budget: Budget, rng: AnyRng) -> None:
@@ -152,7 +150,7 @@ class Learner(ABC):
         """Whether it finds the bounds of its `Columns.private`; there are some."""
         return False
 
-    def estimate(self, side: SideStatistics) -> None:
+    def estimate(self, side: "SideStatistics") -> None:
         """Estimate `side` statistics of the rows, too."""
         self.side = side
         if self.open is not None:
@@ -169,7 +167,7 @@ class Learner(ABC):
         One budget for all (None: the default), or `amounts` (n,) has one number for each row.
         """
 
-    def record_kernel(self) -> RecordKernel | None:
+    def record_kernel(self) -> "RecordKernel | None":
         """What learns one record as `learn` does, within a batch; None if there is no faster way."""
         return None
 

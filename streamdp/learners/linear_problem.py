@@ -1,7 +1,5 @@
 """What is learned: a linear model of declared columns, with a loss and a domain. No names and no records are in it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ Wang, Blocki, Li, Jha 2017, sections 4 and 5. A number is first rounded at rando
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, Self

@@ -3,8 +3,6 @@
 The model and what it promises: docs/proofs/intervals.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Proofs: docs/proofs/local_reports.md, and docs/proofs/change.md for streams that
 names, is `streamdp.estimators.ldp.randomizer`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -442,7 +440,7 @@ class LocalReports(Learner):
         """Theta and the answer (2, d) in original units."""
         return np.stack([self.units.outward(self.arrays.state[0]), self.arrays.state[1]])
 
-    def merge(self, parts: Sequence[LocalReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+    def merge(self, parts: "Sequence[LocalReports]", average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         arrays = self.arrays
         found = average([part._both() for part in parts]) if any(part.weight for part in parts) else self._both()  # noqa: SLF001 - the same class
         arrays.units.merge([part.arrays.units for part in parts])

@@ -10,8 +10,6 @@ the root is about that of the best fixed threshold, the quantile itself. An inte
 Thresholds follow from reports that were made before, so they spend nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Self

@@ -6,8 +6,6 @@ that renews, records of different periods are of different users, so that a repo
 not depend on values. Records are in memory and nowhere else: a copy or pickle of the collection is empty.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Pan-private batches: noise opens their sum, and noise closes it. Proof: docs/proofs/pan_private.md."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

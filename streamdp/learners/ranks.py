@@ -7,8 +7,6 @@ are as far from that of the quantile as its rank deviates by sampling and by the
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where theta may be, and how smooth the loss is there: what planned steps follow from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ class Region:
     convexity: float
 
     @classmethod
-    def planned(cls, problem: LinearProblem, smoothness: float | None, strong_convexity: float) -> Region:
+    def planned(cls, problem: LinearProblem, smoothness: float | None, strong_convexity: float) -> "Region":
         """Check what steps are planned from, with smoothness and strong_convexity as for the estimators.
 
         Raises `ConfigError` for a loss that is weighted by norm, and for a domain or constants out of range.

@@ -8,8 +8,6 @@ later window that has begun by the clock. A record of another window joins the b
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 

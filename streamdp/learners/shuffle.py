@@ -3,8 +3,6 @@
 Proof: docs/proofs/shuffle.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -7,8 +7,6 @@ them.
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self

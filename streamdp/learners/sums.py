@@ -8,8 +8,6 @@ stream: their number, and with it the variance of all noise, grows as the logari
 Proof: docs/proofs/statistics.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest

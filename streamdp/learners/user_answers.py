@@ -1,7 +1,5 @@
 """What a user answers, from arrays: averages of gradients and bits, and what leaves its side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The learner of user-level reports. Proof: docs/proofs/user_level.md."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -541,7 +539,7 @@ class UserReports(Collector):
         super().keep_latest(share)
         self._take_since()
 
-    def merge(self, parts: Sequence[UserReports], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+    def merge(self, parts: "Sequence[UserReports]", average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         self.search.merge([part.search for part in parts])
         self._follow(self.batch_steps, self.search)
         if any(part.weight for part in parts):

@@ -3,8 +3,6 @@
 Proof: docs/proofs/windowed.md.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -455,7 +453,7 @@ class Windows(Collector):
     def weight(self) -> float:
         return self.counts["n_users"] * self.latest
 
-    def merge(self, parts: Sequence[Windows], average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+    def merge(self, parts: "Sequence[Windows]", average: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
         original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]
         found = [part._released for part in parts]  # noqa: SLF001 - the same class
         best, task = found[int(np.argmax([part.weight for part in parts]))], self._task(1)

@@ -5,8 +5,6 @@ is a subject with at least one record in the window; a record without a subject 
 `release` decides, and not by values. A copy or pickle of the collection is empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Any

@@ -4,8 +4,6 @@ The search is `window_moments.zoom` (proof: docs/proofs/windowed.md). It spends 
 mu^2 of a window, and the method spends the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

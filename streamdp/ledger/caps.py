@@ -10,8 +10,6 @@ kinds under ApproxDP(E, D) would have no filter, so this mix is refused.
 Proof, and why there is no Renyi cap: docs/proofs/caps.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -10,8 +10,6 @@ Charges by caps of different kinds, and by different ledgers, add up. Not covere
 like the ledger itself. It has the same mark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,7 +32,7 @@ class CapHistory:
     ledgers: Mapping[str, Charged]  # what each ledger charged under, by its mark
     uncapped: bool = False  # whether records were learned without a ledger
 
-    def joined(self, *others: CapHistory) -> CapHistory:
+    def joined(self, *others: "CapHistory") -> "CapHistory":
         """Return the history of all records of several models."""
         ledgers = dict(self.ledgers)
         for other in others:

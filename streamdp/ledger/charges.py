@@ -5,8 +5,6 @@ commit holds the charges of this shard up to that boundary, and no others: a rec
 crash has not been charged. What no shard owns belongs to the next commit, whichever it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable
 from typing import NamedTuple
 
@@ -56,7 +54,7 @@ class Charges:
         if owner in self._of:
             self._closed[owner] = len(self._of[owner])
 
-    def due(self, owners: Collection[Owner] | None) -> tuple[list[Charge], Charges]:
+    def due(self, owners: Collection[Owner] | None) -> "tuple[list[Charge], Charges]":
         """Return the charges that a commit of `owners` writes, None for all, and what is pending after it."""
         found, rest = [], Charges()
         for owner, charges in self._of.items():
@@ -68,7 +66,7 @@ class Charges:
                 rest._closed[owner] = self._closed.get(owner, 0) - n
         return found, rest
 
-    def without(self, owners: Collection[Owner]) -> Charges:
+    def without(self, owners: Collection[Owner]) -> "Charges":
         """Return the charges of all other owners; this object, if `owners` have none."""
         if self._of.keys().isdisjoint(owners):
             return self
@@ -77,7 +75,7 @@ class Charges:
         rest._closed, rest.caps = {owner: self._closed.get(owner, 0) for owner in rest._of}, self.caps
         return rest
 
-    def moved(self, slots: np.ndarray) -> Charges:
+    def moved(self, slots: np.ndarray) -> "Charges":
         """Return the same charges for rows that are at other places now: `slots` has the new place of each row."""
         moved = Charges()
         moved._of = {

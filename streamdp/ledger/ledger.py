@@ -4,8 +4,6 @@
 spends, state and position are committed together (`stored`); another ledger ends with its process.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 from collections.abc import Sequence
@@ -311,10 +309,10 @@ class Ledger(AbstractContextManager["Ledger"]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __copy__(self) -> Ledger:
+    def __copy__(self) -> "Ledger":
         return self
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Ledger:
+    def __deepcopy__(self, memo: dict[int, object]) -> "Ledger":
         return self
 
     def __reduce__(self) -> NoReturn:

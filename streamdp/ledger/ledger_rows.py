@@ -5,8 +5,6 @@ excludes writers as a whole, and one after which others must read all rows again
 the other, and each of them sees what the others have written.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 

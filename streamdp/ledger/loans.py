@@ -5,8 +5,6 @@ subject key nor a subject leaves the process of the ledger. What comes back is c
 subject was lent, its spends did not fall, its own cap is the same, and its row is within the cap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

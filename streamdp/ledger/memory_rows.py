@@ -3,8 +3,6 @@
 `paging.PagedRows` has a database behind them.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 

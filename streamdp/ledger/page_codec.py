@@ -10,8 +10,6 @@ A page, and an entry of the log, is a sequence of little-endian words of 64 bits
 A page without any words has no subjects. The loops over words are compiled: `page_loops`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple

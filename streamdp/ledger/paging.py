@@ -13,8 +13,6 @@ What the database has of a subject is the sum over all committed records of all 
 docs/proofs/ledger.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from enum import Enum, auto

@@ -11,8 +11,6 @@ Claims: the records of a subject in one period have the guarantee of the cap, th
 twice as much (sqrt(2) M), and over all time that of the total. Proof: docs/proofs/caps.md.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -6,8 +6,6 @@ is 48 bytes, or 64 with a cap. One packed column is used instead of eight becaus
 columns to Python objects and back costs more than the search for them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

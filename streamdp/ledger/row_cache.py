@@ -7,8 +7,6 @@ An interruption (Ctrl-C) between any two steps changes no row that was filled, a
 code is not interrupted, and attributes that belong together are assigned in one statement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ A row is `ROW` float64 numbers: the four sums of a `Spend`, the number of record
 numbers. The last two are zero if the subject has the ledger's cap.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 EPSILON, DELTA, MU_SQUARED, PURE_MU_SQUARED, RECORDS, CAP, CAP_DELTA = range(7)

@@ -1,7 +1,5 @@
 """What the ledger's statements share: short transactions, and an error."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 
 from streamdp.database.interface import Connection

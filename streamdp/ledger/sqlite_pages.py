@@ -11,8 +11,6 @@ have the same depth. It grows when a page has more than `PAGE_ROWS` subjects. An
 with the number 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -48,7 +46,7 @@ class SpendPages:
     one that the writer knows, and two writers wait for each other only where they write the same rows."""
 
     @property
-    def log(self) -> SpendPages:
+    def log(self) -> "SpendPages":
         """The write-ahead log of the spends. None if the database needs none."""
         return self
 

@@ -1,7 +1,5 @@
 """The ledger of a store: its spends are committed with states and positions, for all jobs of the database."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 

@@ -6,8 +6,6 @@ key of 256 random bits, the database alone confirms no guess. Therefore the key 
 in it. Copy or back up the database without `<path>.key`, or give the key by the environment and store it on no disk.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from hashlib import blake2b

@@ -4,8 +4,6 @@ An SQLite file has `spend_pages` and `spend_log` (see `sqlite_pages`). A Postgre
 each subject (see `postgres_rows`).
 """
 
-from __future__ import annotations
-
 TABLES = (
     # one row (see `ledger_rows`)
     "CREATE TABLE ledger (mark BYTEA NOT NULL, key_fingerprint BYTEA, version BIGINT NOT NULL)",

@@ -11,8 +11,6 @@ The paper counts t from 1. The bounds, those of averaged SGD, phases, non-smooth
 docs/proofs/accelerated.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What an LDP learner holds: the arrays that its compiled loops read and write."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -60,7 +58,7 @@ class Arrays(NamedTuple):
             raise ConfigError("state: blocks: expected what a stream can make, got numbers out of range")
         return out
 
-    def merge_blocks(self, parts: Sequence[Arrays], theta: np.ndarray) -> None:
+    def merge_blocks(self, parts: "Sequence[Arrays]", theta: np.ndarray) -> None:
         """Begin with one block, the average of learners of disjoint records, and what they know about the curvature.
 
         The average is `theta` (d,), in learned units; there is at least one part.

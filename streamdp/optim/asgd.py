@@ -5,8 +5,6 @@ Everything here is about accuracy. A batch of b reports at one theta makes the s
 the batches and their source: docs/proofs/user_level.md, averaged steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy

@@ -1,7 +1,5 @@
 """The interface of the steps that batched learners make: the point of the gradients, the size of a batch, the state."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ computed from noisy sums and public numbers, so it is post-processing and spends
 docs/proofs/curvature.md, the steps.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

@@ -5,8 +5,6 @@ So the spread of residuals is known, and with the noise the scale at which the b
 Everything here is post-processing, and about accuracy only. The rules: docs/proofs/curvature.md, the steps.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

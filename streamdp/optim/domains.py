@@ -1,7 +1,5 @@
 """Closed convex sets to which the coefficients are projected. Huber's scale has a lower bound of its own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

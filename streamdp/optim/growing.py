@@ -1,7 +1,5 @@
 """Steps whose batches grow with the stream, so that no horizon is needed: the common base of `Newton` and `Asgd`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

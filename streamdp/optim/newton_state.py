@@ -3,8 +3,6 @@
 So an exception never leaves half of a step. All of it follows from released sums and public numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace

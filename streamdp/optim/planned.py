@@ -1,7 +1,5 @@
 """Steps of AC-SA or averaged SGD along a plan: phases, and epochs of doubling length (see `ac_sa`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property

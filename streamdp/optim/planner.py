@@ -10,8 +10,6 @@ noise of standard deviation 2. Real data of the same d and scale needs a similar
 At small n the true error is larger than the planned one.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import lru_cache

@@ -4,8 +4,6 @@ Everything here is computed from noisy sums, so it is post-processing and spends
 formulas: docs/proofs/curvature.md, the steps.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 _ERROR = 0.3

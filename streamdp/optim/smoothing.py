@@ -12,8 +12,6 @@ gradient has a norm of at most C0. The smoothed loss is above the loss by at mos
 Kinks and slopes of each loss, and the proof: docs/proofs/accelerated.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ the best one; the average weighs iterate i by tau_i sqrt(T_i). "records": eta i^
 2025, eq. 3.2). Why, and how the constants were chosen: docs/proofs/local_reports.md, the steps.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args

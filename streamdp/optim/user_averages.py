@@ -1,7 +1,5 @@
 """Gradients at one point, and their averages per user: all that user-level methods see of a user's records."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp.optim.losses import Loss

@@ -1,7 +1,5 @@
 """Composition of budgets: the total spend of one subject, and the largest spend over disjoint records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,14 +29,14 @@ class Spend:
     records: int = 0
 
     @staticmethod
-    def of(budgets: Iterable[Budget]) -> Spend:
+    def of(budgets: Iterable[Budget]) -> "Spend":
         """The total spend of budgets, one for each record."""
         total = Spend()
         for budget in budgets:
             total = total + budget
         return total
 
-    def __add__(self, budget: Budget) -> Spend:
+    def __add__(self, budget: Budget) -> "Spend":
         epsilon, delta, mu_squared, pure_mu_squared = spend_terms(budget)
         return Spend(
             self.epsilon + epsilon,

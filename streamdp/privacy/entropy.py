@@ -8,8 +8,6 @@ The first word of a buffer is the position of the first unused word; the loops t
 share a generator take its `lock`. Why this, and noise on a grid, is safe: docs/proofs/noise.md.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref
@@ -25,7 +23,7 @@ LARGEST = 32_768  # words of a buffer after some refills
 _ZEROS = memoryview(bytes(8 * LARGEST))
 """What is encrypted to a keystream. To allocate it anew for each buffer may take longer than to encrypt it."""
 
-_LIVE: weakref.WeakSet[_Words | FreshWords] = weakref.WeakSet()
+_LIVE: "weakref.WeakSet[_Words | FreshWords]" = weakref.WeakSet()
 _forks = 0
 
 
@@ -125,7 +123,7 @@ class Entropy(_Words):
         zeros = _ZEROS[: len(view)] if len(view) <= len(_ZEROS) else bytes(len(view))
         key.encryptor().update_into(zeros, view)
 
-    def __reduce__(self) -> tuple[type[Entropy], tuple[()]]:
+    def __reduce__(self) -> "tuple[type[Entropy], tuple[()]]":
         return Entropy, ()
 
 
@@ -177,7 +175,7 @@ class FreshWords:
             fill_random(out.data.cast("B"))
         return out
 
-    def __reduce__(self) -> tuple[type[FreshWords], tuple[()]]:
+    def __reduce__(self) -> "tuple[type[FreshWords], tuple[()]]":
         return FreshWords, ()
 
 

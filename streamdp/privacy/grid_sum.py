@@ -1,7 +1,5 @@
 """A sum of vectors in whole cells of a grid, to which Gaussian noise is added: see docs/proofs/pan_private.md."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -8,8 +8,6 @@ says in `neighbours` what exactly is replaced and what is public.
 * `GaussianDP(mu)`: mu-GDP (Dong, Roth, Su 2022): as hard to distinguish as N(0, 1) and N(mu, 1).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -141,7 +139,7 @@ class GaussianDP:
         return ApproxDP(max(self.epsilon(delta), 5e-324), delta)
 
     @staticmethod
-    def from_approx(guarantee: ApproxDP) -> GaussianDP:
+    def from_approx(guarantee: ApproxDP) -> "GaussianDP":
         """The largest mu whose mu-GDP implies the (epsilon, delta)-DP of `guarantee`, up to rounding errors.
 
         Raises `BudgetError` if it is below 1e-300.
@@ -163,7 +161,7 @@ class GaussianDP:
         return GaussianDP(nearest(holds, 2 * mu, mu))
 
     @staticmethod
-    def from_pure(guarantee: PureDP) -> GaussianDP:
+    def from_pure(guarantee: PureDP) -> "GaussianDP":
         """The smallest mu such that the epsilon-DP of `guarantee` implies mu-GDP: mu = -2 Phi^-1(1 / (1 + e^eps)).
 
         Proof: docs/proofs/noise.md, as for a noisy bit.
@@ -331,7 +329,7 @@ class Guarantee:
     trust: str
     private: bool = True
 
-    def dp_event(self) -> DpEvent:
+    def dp_event(self) -> "DpEvent":
         """The guarantee as an event of dp-accounting, for its accountants of `NeighboringRelation.REPLACE_ONE`.
 
         * not private: `NonPrivateDpEvent()`
@@ -367,7 +365,7 @@ class Guarantee:
         return "; ".join(map(str, self.budgets)) or "nothing spent"
 
 
-def _event(budget: Budget) -> DpEvent:
+def _event(budget: Budget) -> "DpEvent":
     """The event of one budget (see `Guarantee.dp_event`)."""
     from dp_accounting import dp_event
 

@@ -16,8 +16,6 @@ Claim: for each person and each period, what was charged for a release is the gu
 records of that period; so it is over all time. Proof: docs/proofs/caps.md.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,7 +52,7 @@ class Prepared:
     timely: np.ndarray | None = None
     periods: np.ndarray | None = None
 
-    def __getitem__(self, part: slice | np.ndarray) -> Prepared:
+    def __getitem__(self, part: slice | np.ndarray) -> "Prepared":
         people = self.people[part] if isinstance(part, slice) else [self.people[i] for i in part.tolist()]
         slots = None if self.slots is None else self.slots[:, part]
         if self.timely is None or self.periods is None:
@@ -87,13 +85,13 @@ class Release:
         """Further sums of its records, by name: they end with it, and what a record spends covers all."""
         self.close()
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Release:
+    def __deepcopy__(self, memo: dict[int, object]) -> "Release":
         """Return an open release without records: a copy of a learner holds the state of its last boundary."""
         new = memo[id(self)] = Release(self.spend, self._together)
         new.sums = copy.deepcopy(self.sums, memo)
         return new
 
-    def __reduce__(self) -> tuple[type[Release], tuple[Budget, int | None], dict[str, object]]:
+    def __reduce__(self) -> "tuple[type[Release], tuple[Budget, int | None], dict[str, object]]":
         return Release, (self.spend, self._together), {"sums": self.sums}
 
     @property

@@ -11,8 +11,6 @@ clones", 2021, Theorem 3.1). Without that trust, the reports are epsilon_0-DP as
 Proof: docs/proofs/shuffled_reports.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

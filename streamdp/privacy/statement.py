@@ -1,7 +1,5 @@
 """The guarantee in words, written for the people whose records are learned from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

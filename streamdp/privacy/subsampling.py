@@ -10,8 +10,6 @@ answers together are (epsilon, delta)-DP with the numbers computed here, because
 Proof: docs/proofs/subsampling.md.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any

@@ -3,8 +3,6 @@
 Each party derives the agreement from the job alone. See docs/shuffle_protocol.md for the argument why this is safe.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -3,8 +3,6 @@
 See docs/shuffle_protocol.md for what a device must do.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

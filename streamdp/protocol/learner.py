@@ -3,8 +3,6 @@
 See docs/shuffle_protocol.md for what must hold.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass

@@ -3,8 +3,6 @@
 See docs/reports.md for what a device must do.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The logs that connect the three parties: one to read, with offsets, and one to write. Kafka topics are such logs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 

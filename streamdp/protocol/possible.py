@@ -6,8 +6,6 @@ than one honest report may.
 An honest report passes with a probability of at least 1 - 1e-26. The limits and their proof: docs/proofs/devices.md.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 See docs/reports.md. The desk never learns: `absorb` of the estimator does, with what the desk returns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

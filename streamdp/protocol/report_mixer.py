@@ -5,8 +5,6 @@ document: a learner that shows each device another one gets them in no batch. A 
 memory only. So no report of it is taken, and none is shown, after a crash; nothing of a batch is shown twice.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

@@ -5,8 +5,6 @@ There are two kinds of each: for models, and for statistics.
 Every reader is strict, and its errors never show a value.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -55,7 +53,7 @@ def interval(ask: Below | Within) -> tuple[float, float]:
     return (float("-inf"), ask.below) if isinstance(ask, Below) else (ask.centre - ask.within, ask.centre + ask.within)
 
 
-def ask_of(question: Question | None, columns: tuple[str, ...]) -> Ask:
+def ask_of(question: "Question | None", columns: tuple[str, ...]) -> Ask:
     """Return a question of the learner as it is written; None: a gradient.
 
     `columns` are the encoded columns, and then the target.

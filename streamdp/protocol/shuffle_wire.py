@@ -3,8 +3,6 @@
 Every reader checks what it reads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct

@@ -3,8 +3,6 @@
 See docs/shuffle_protocol.md for what must hold.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

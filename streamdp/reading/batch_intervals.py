@@ -8,8 +8,6 @@ Student's law. Batches take the least A that its noise allows. It spends nothing
 is measured: docs/proofs/intervals.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -45,7 +43,7 @@ class StepEstimates(NamedTuple):
     covariance: np.ndarray
     freedom: np.ndarray
 
-    def through(self, affine: Callable[[np.ndarray], np.ndarray]) -> StepEstimates:
+    def through(self, affine: Callable[[np.ndarray], np.ndarray]) -> "StepEstimates":
         """The same after an `affine` map of the answer, of which Huber's scale, if it is not known, is no part."""
         known = np.isfinite(self.answer)
         zero = affine(np.zeros(len(known)))

@@ -6,8 +6,6 @@ blocks before the change are dropped. Claim: the test and all that follows from 
 and the proof: docs/proofs/curvature.md. LDP learners look for changes in single reports: docs/proofs/change.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args

@@ -9,8 +9,6 @@ What an operator's counts add: `streamdp.serving.doubts`.
 All is post-processing of what the learner's page in docs/proofs says is released, so nothing is spent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal

@@ -5,8 +5,6 @@ sampling of records. Counts and sums describe the records themselves: their limi
 of a normal law; docs/proofs/statistics.md has the variances.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -10,8 +10,6 @@ too little. They are post-processing and spend nothing.
 The model, its sources and its limits: docs/proofs/intervals.md. `benchmarks/learning.md` has the coverage.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ follows from public numbers, the scales and the bits, so this is post-processing
 model.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

@@ -5,8 +5,6 @@ not, the job stops before anything is spent. Later `max_bad_in_a_row` says when 
 ends with an error.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

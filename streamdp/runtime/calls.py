@@ -3,8 +3,6 @@
 The loop reports a call that does not return, and leaves it some time after a stop.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import logging

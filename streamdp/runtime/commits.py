@@ -3,8 +3,6 @@
 A commit and the progress that it makes are one fact, and `Commits` owns it. A loop says what is read, and when.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,10 +35,10 @@ class Commits:
 
     loop: Loop
     shards: ShardTable
-    store: Store
+    store: "Store"
     call: Caller
     publish: Sequence[Callable[[list[Snapshot]], None]]
-    within: Within | None = None
+    within: "Within | None" = None
     unlearned: Unlearned = field(default_factory=Unlearned)
     done: int = 0  # the records that were committed
     # after a conflict: commit so many records, or give way at a time

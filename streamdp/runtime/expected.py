@@ -1,7 +1,5 @@
 """Whether a job has learned more records than it declares, or than its delta allows. Both are public numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

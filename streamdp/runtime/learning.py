@@ -1,7 +1,5 @@
 """How both loops learn a batch, count its records and check a state before its commit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ def total(counts: Counts) -> int:
     return counts.learned + counts.refused + counts.left_out + counts.dead_letters
 
 
-def learn(estimator: Estimator, batch: Batch, counts: Counts) -> Counts:
+def learn(estimator: "Estimator", batch: Batch, counts: Counts) -> Counts:
     """Learn a `batch` after the records in `counts`, and return the new counts.
 
     The `estimator` admits the records first. If this fails, nothing was learned and the call may be repeated.

@@ -4,8 +4,6 @@ Counts change at commits, by what was committed: none shows what a crash would r
 while nothing is committed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter as Tally

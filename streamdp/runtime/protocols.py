@@ -1,7 +1,5 @@
 """What the loops need of dead-letter writers and observers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

@@ -11,8 +11,6 @@ lost nothing, and a commit whose answer was lost is found by its epoch, its numb
 another process has claimed the job meanwhile, its epoch is another one and the commit is refused.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -98,15 +96,15 @@ class Runner(Loop):
     """
 
     source: Source
-    estimator: Estimator
-    store: Store
+    estimator: "Estimator"
+    store: "Store"
     _: KW_ONLY
     commit_when_idle: bool = False
     publish: Sequence[Callable[[Snapshot], None]] = ()
     on_progress: Callable[[Progress], None] | None = None
     resume: Callable[[Source, Position], None] = seek
     shard: Shard = WHOLE
-    within: Within | None = None
+    within: "Within | None" = None
     on_waiting: Callable[[str], None] = log.warning
 
     def __post_init__(self) -> None:
@@ -172,7 +170,7 @@ class Runner(Loop):
     def _lane(self) -> Lane:
         return self._shards[self.shard]
 
-    def _build(self) -> Estimator:
+    def _build(self) -> "Estimator":
         """The estimator, as it was when the job began, or is to load a state."""
         if self._first is not None:
             self.estimator.load_state_dict(self._first)

@@ -7,8 +7,6 @@ next owner gets it with the row. A worker with the states of several rows merges
 one row empties the others, so that each counts once.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -30,7 +28,7 @@ class Lane:
     """The estimator of a shard, and how far it has read and committed."""
 
     shard: Shard
-    estimator: Estimator
+    estimator: "Estimator"
     counts: Counts  # after the last learned record, as `position`
     position: Position | None  # None until the source has started an uncommitted shard
     committed: Counts  # at the last commit, as `committed_position`; zero and None before the first
@@ -55,7 +53,7 @@ class Lane:
         return self.position != self.committed_position
 
     @property
-    def _ledger(self) -> StoredLedger | None:
+    def _ledger(self) -> "StoredLedger | None":
         """The estimator's ledger, which is the store's."""
         return cast("StoredLedger | None", self.estimator.ledger)
 
@@ -103,7 +101,7 @@ class ShardTable(dict[Shard, Lane]):
     `build` makes an empty estimator.
     """
 
-    def __init__(self, build: Callable[[], Estimator]) -> None:
+    def __init__(self, build: "Callable[[], Estimator]") -> None:
         super().__init__()
         # the shards that the source does not read yet, and where to start; None: the source decides
         self.to_start: dict[Shard, Position | None] = {}

@@ -1,7 +1,5 @@
 """SIGINT and SIGTERM stop a run after its next commit; SIGTERM ends a command whose run has not begun."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -4,8 +4,6 @@ The extra `otel` is needed. Attributes are numbers, fixed words and path templat
 a token or the text of an error. The headers of callers are not read: their trace state may hold any text.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -57,7 +55,7 @@ def asked_for() -> bool:
 
 
 @contextmanager
-def tracing(exporter: SpanExporter | None = None) -> Iterator[None]:
+def tracing(exporter: "SpanExporter | None" = None) -> Iterator[None]:
     """Export spans for as long as a with statement runs.
 
     They go to `exporter`, or by OTLP over HTTP, to where OpenTelemetry's environment variables say. Raises

@@ -9,8 +9,6 @@ A shard is committed as of its last boundary, with the spends up to there. The s
 if its records must be read again, they have spent nothing.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -86,7 +84,7 @@ class Worker(Loop):
     """
 
     source: ShardedSource
-    build: Callable[[], Estimator]
+    build: "Callable[[], Estimator]"
     store: Store
     _: KW_ONLY
     max_bad_in_a_row: int | None = 10_000

@@ -1,7 +1,5 @@
 """What is known of columns and target, and the units that follow: the arrays of `unit_table`."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,7 +63,7 @@ class UnitArrays(NamedTuple):
         """Whether this, maybe from an untrusted source, is the index of a column or target that is scaled."""
         return isinstance(column, int) and 0 <= column < len(self.table) and bool(self.table[column, k.SLOT] >= 0)
 
-    def merge(self, parts: Sequence[UnitArrays]) -> None:
+    def merge(self, parts: "Sequence[UnitArrays]") -> None:
         """Take over what learners of disjoint records know, and the units of the one with most information.
 
         These are arrays of which nothing is known, `parts` at least one of the same model.

@@ -7,8 +7,6 @@ Newton's steps begin at the b and sigma where the search ends; no target has to 
 Claim: the search spends nothing beyond its batches. Model, proof and source: docs/proofs/curvature.md.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

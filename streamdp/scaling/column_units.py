@@ -3,8 +3,6 @@
 Claim: the search spends nothing beyond its batches. Rule and proof: docs/proofs/curvature.md.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from streamdp.scaling.pooling import alike

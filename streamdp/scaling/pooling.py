@@ -3,8 +3,6 @@
 Everything here is computed from noisy numbers and public ones, so it spends nothing. It is about accuracy only.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

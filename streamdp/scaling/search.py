@@ -11,8 +11,6 @@ large enough or the range is 2^-30 of the bounds. Bounds ten times as wide cost 
 Everything here follows from noisy bits and public numbers. It is about accuracy only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy

@@ -5,8 +5,6 @@ or were released before; so no argument about gradients changes, because their b
 shown is in original units.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple

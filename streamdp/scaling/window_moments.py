@@ -11,8 +11,6 @@ A column whose bounds are not declared first gets a scale from noisy counts of t
 Claim: all rounds of a window together are mu-GDP for the given mu. Proof: docs/proofs/windowed.md.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Who may do what: bearer tokens with scopes, for one job or for all jobs."""
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The application: jobs, tokens and routes put together."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What callers sent, as calls that wait for their commit: bodies are parsed, and keys and ids become digests, here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar

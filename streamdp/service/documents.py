@@ -1,7 +1,5 @@
 """What the service shows of a committed model, as plain values for JSON."""
 
-from __future__ import annotations
-
 import orjson
 from fastapi import Response
 

@@ -1,7 +1,5 @@
 """The route of server-sent events: one for each commit."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The records of calls as arrays: features that are predicted or learned, and what goes with those that are learned."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

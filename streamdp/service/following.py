@@ -1,7 +1,5 @@
 """What all processes have committed of a job: read from its store, without its lock."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

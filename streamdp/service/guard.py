@@ -1,7 +1,5 @@
 """What surrounds every request: its time, the host that it names, the shutdown, and errors without values."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

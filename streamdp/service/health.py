@@ -1,7 +1,5 @@
 """The routes for operation: whether the process is up, whether it can work, and Prometheus metrics."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request, Response
 
 from streamdp.service import documents, schemas

@@ -1,7 +1,5 @@
 """The jobs of a service: each shows its last committed model. A job that does not learn here follows its store."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

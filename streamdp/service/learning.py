@@ -1,7 +1,5 @@
 """The route that learns: records are answered after their commit."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request, Response
 
 from streamdp.service import documents, schemas

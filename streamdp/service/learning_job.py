@@ -11,8 +11,6 @@ spend more from a person than the cap, the later commit is refused, and its serv
 reads the calls again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

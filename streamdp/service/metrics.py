@@ -1,7 +1,5 @@
 """Prometheus metrics of a service: its requests, and the committed records of its jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 

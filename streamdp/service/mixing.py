@@ -1,7 +1,5 @@
 """A job whose reports are shuffled here, and learned by another service. See `protocol.report_mixer`."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

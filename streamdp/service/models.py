@@ -1,7 +1,5 @@
 """The routes that read models: the list, one model, and its weights or statistics."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response

@@ -1,7 +1,5 @@
 """Web pages of other origins (CORS): each job names those that may use it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from starlette.middleware.cors import CORSMiddleware

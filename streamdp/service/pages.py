@@ -4,8 +4,6 @@ A page sees what its token allows. It is sent with a policy that lets it talk to
 send an answer elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import math

@@ -1,7 +1,5 @@
 """The route that predicts, with the last committed model. It never waits for a learner."""
 
-from __future__ import annotations
-
 import numpy as np
 import orjson
 import polars as pl

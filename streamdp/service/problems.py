@@ -1,7 +1,5 @@
 """Errors of the service as problem documents (RFC 9457). They never contain a value of a record."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """The routes of people's devices: the randomizer document, and the reports that answer it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request, Response

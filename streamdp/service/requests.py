@@ -3,8 +3,6 @@
 It finds the job, checks the token, and reads the body within its limits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import zlib
 from collections.abc import Callable, Iterable

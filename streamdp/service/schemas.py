@@ -1,7 +1,5 @@
 """The documents of the service, for its OpenAPI description. Answers are built from plain values, and tests compare."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config

@@ -1,7 +1,5 @@
 """Runs the application with uvicorn until SIGTERM or SIGINT."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Features of predictions that wait in memory for their labels. They are written nowhere."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import OrderedDict

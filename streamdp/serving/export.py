@@ -6,8 +6,6 @@ follow it, so categories, missing values, clipping and transforms are the same i
 the model shows anyway: no record and no noise is in it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -61,7 +59,7 @@ class Export(NamedTuple):
         return self.needs is None or find_spec(self.needs) is not None
 
 
-def exported_model(model: Model | Estimator) -> Document:
+def exported_model(model: "Model | Estimator") -> Document:
     """Return the document of a committed or a loaded model.
 
     Raises `ConfigError` for what no other program can read, and `NotAvailableError` for statistics.
@@ -104,7 +102,7 @@ def exported_model(model: Model | Estimator) -> Document:
     }
 
 
-def refusals(definition: Definition) -> list[str]:
+def refusals(definition: "Definition") -> list[str]:
     """Say which languages a model of this definition cannot be exported to, and why, one sentence for each reason."""
     target = definition.schema_.target
     labels = None if target.classes is None else [*target.classes]
@@ -150,7 +148,7 @@ def _of_names(names: tuple[object, ...]) -> tuple[list[dict[str, object]], list[
     return inputs, [{"name": str(n), "input": k} | kinds for k, n in enumerate(names)]
 
 
-def _of_schema(schema: Schema) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _of_schema(schema: "Schema") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     inputs, columns = [], []
     for k, (name, declared) in enumerate(schema.declarations.items()):
         inputs.append({"name": name, "column": declared.column, **_input(declared), "blanks": sorted(schema.blanks)})

@@ -4,8 +4,6 @@ The code needs mlflow and pandas, and nothing of streamdp. Python keeps one modu
 package has a digest of its text: two models that different releases of streamdp exported keep their own code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

@@ -5,8 +5,6 @@ The outputs are `prediction` and, for classes with probabilities, `probabilities
 the schema they are NaN, and the class is an empty text.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ row that does not fit the schema has nulls. Numbers must be in columns of number
 texts in ISO 8601 or their own format.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -1,7 +1,5 @@
 """Measures of a committed model on a public holdout file. They spend no budget."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -46,7 +44,7 @@ class Holdout:
         if not len(self._y):
             raise SourceError(f"{path}: the holdout has no records")
 
-    def measure(self, estimator: Estimator) -> dict[str, object] | None:
+    def measure(self, estimator: "Estimator") -> dict[str, object] | None:
         """Measure an `estimator` of the job; None while nothing is learned.
 
         Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute
@@ -61,7 +59,7 @@ class Holdout:
             found["warning"] = f"on the public holdout, the model is worse than the best constant: {worse}"
         return found
 
-    def _measures(self, estimator: Estimator) -> dict[str, object]:
+    def _measures(self, estimator: "Estimator") -> dict[str, object]:
         out: dict[str, object] = {"records": len(self._y)}
         predicted = estimator.predict_encoded(self._X)
         if self._classes is None:

@@ -4,8 +4,6 @@ In CSV, a record is copied as it is, empty lines are dropped, and lines end in L
 `connectors.csvrows`. Predictions have the decimal mark of the file, and as many digits as tell them apart.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter

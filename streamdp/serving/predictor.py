@@ -1,7 +1,5 @@
 """Predictions of a committed model for raw records."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

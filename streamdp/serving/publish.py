@@ -1,7 +1,5 @@
 """What may be shown of a job. It derives from committed snapshots only and spends no budget."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging
@@ -97,7 +95,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     return out
 
 
-def need_model(estimator: Estimator) -> None:
+def need_model(estimator: "Estimator") -> None:
     """Raise `NotAvailableError` if an `estimator` has statistics, and so no weights and no predictions."""
     if getattr(estimator, "statistics", None) is not None:
         raise NotAvailableError("this job estimates statistics and has no model: `streamdp stats STORE` shows them")
@@ -116,7 +114,7 @@ def unsettled(shown: Sequence[Weight]) -> str | None:
     return f"{len(waiting)} of {len(shown)} weights have no interval yet: {enough}"
 
 
-def needs(estimator: Estimator, shown: Sequence[Weight]) -> list[str]:
+def needs(estimator: "Estimator", shown: Sequence[Weight]) -> list[str]:
     """Say what the weights of an `estimator` that have no interval need: narrower bounds of columns, and records."""
     blind = getattr(estimator, "unresolved", [])
     found = [unresolved(blind), unsettled([w for w in shown if w.name not in blind])]
@@ -172,7 +170,7 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
 
     def __init__(
         self,
-        config: JobConfig,
+        config: "JobConfig",
         listeners: tuple[Callable[[Snapshot, dict[str, object] | None], None], ...] = (),
         tell: Callable[[str], None] = _log.warning,
     ) -> None:

@@ -5,8 +5,6 @@ worker keeps the state of its model in one of them, and the others have none. Wi
 made of the states of all; `estimator.merged` documents what it guarantees.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,11 +33,11 @@ class Model:
     """A committed model, for reading."""
 
     definition: StoredDefinition  # the schema, the model and the cap of the job
-    estimator: Estimator  # with the committed state
+    estimator: "Estimator"  # with the committed state
     snapshot: Snapshot  # from which it was restored
 
     @property
-    def quality(self) -> Quality | None:
+    def quality(self) -> "Quality | None":
         """What private answers say about the model, in the unit of the target column; None without `validation`."""
         return self.definition.quality(self.estimator)
 
@@ -69,7 +67,7 @@ class Model:
         return with_notes(said, {"Columns of the job": definition.notes()}, limits, shuffled)
 
 
-def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:
+def _on_spark(snapshot: Snapshot, estimator: "Estimator") -> list[str]:
     """A note on the machines of Spark, if they learned the model."""
     if not any(place.startswith(f"{ON_SPARK}/") for place in (str(snapshot.shard), *snapshot.position)):
         return []

@@ -21,8 +21,6 @@ blocks that it was computed from, and the driver compares them with those of the
 partial sum for each shard, of about d^2 / 2 + 2 d numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -67,7 +65,7 @@ class Gather(ShardTask):
     shards: int
 
     @classmethod
-    def of(cls, config: JobConfig, public: bytes, key: bytes | None, shards: int) -> Gather:
+    def of(cls, config: "JobConfig", public: bytes, key: bytes | None, shards: int) -> "Gather":
         """Return a job's task for `shards`. Its window ends with Spark's batch. See `ShardTask` for `public`, `key`."""
         if issubclass(config.model.kind.learns, Windows):
             model = config.model.model_copy(update={"window": MOST_WINDOW})
@@ -162,7 +160,7 @@ class PartitionQuestion(SparkTask):
 
 
 @lru_cache(maxsize=4)
-def _learner(definition: str) -> Estimator:
+def _learner(definition: str) -> "Estimator":
     """A learner that knows the loss and the columns of a job, and no records; for all questions to a Python worker."""
     return definition_of(definition).build_estimator(None)
 
@@ -170,7 +168,7 @@ def _learner(definition: str) -> Estimator:
 class GatheredRecords:
     """The records that executors hold: `rows` of `Gather`, in Spark's cache, of a job of this `definition`."""
 
-    def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:
+    def __init__(self, rows: "DataFrame", definition: str, seal: Seal, results: Iterable[Result]) -> None:
         self._rows = rows.select(BATCH, "features", "targets", "sizes")
         self._definition, self._seal = definition, seal
         states = [result.state for result in results]

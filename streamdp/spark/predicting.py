@@ -1,7 +1,5 @@
 """Predictions of a committed model for a DataFrame of Spark. They read released numbers and spend nothing."""
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def predict(
-    df: DataFrame, snapshot: Snapshot | Model | str | os.PathLike[str], *, column: str = "prediction"
-) -> DataFrame:
+    df: "DataFrame", snapshot: Snapshot | Model | str | os.PathLike[str], *, column: str = "prediction"
+) -> "DataFrame":
     """Return a DataFrame, bounded or a stream, with the predictions of a committed model added.
 
     `df` has the raw feature columns of the job's schema; `snapshot` is a committed snapshot, a restored model, or the
@@ -52,7 +50,6 @@ def predict(
     def of(records: pa.Array) -> pa.Array:
         return _predicted(text, records)
 
-    of.__annotations__ = {"records": pa.Array, "return": pa.Array}
     features = texts_and_numbers(df, predictor.columns, ())
     rows = sf.struct(*[value.alias(f"c{i}") for i, value in enumerate(features.values())])
     more = df.withColumn(p, sf.arrow_udf(of, schema)(rows))  # type: ignore[attr-defined]

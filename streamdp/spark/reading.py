@@ -1,11 +1,9 @@
 """The DataFrame of a job that says what Spark reads, and the session for it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyspark
@@ -27,7 +25,7 @@ KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 """Spark's connector for Kafka, which has the version of PySpark. Spark fetches it from Maven, unless jars are given."""
 
 
-def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
+def session(config: "JobConfig", master: str | None, settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
     """Start a session, or take the one of this process; returns it, and whether it is new.
 
     `master` is the address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit. A
@@ -53,7 +51,7 @@ def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) 
         raise_alone(SourceError(f"Spark did not start ({type(error).__name__}); its log has the reason"))
 
 
-def read(spark: SparkSession, config: JobConfig) -> DataFrame:
+def read(spark: SparkSession, config: "JobConfig") -> "DataFrame":
     """The DataFrame of a job with `source.format`, or `ConfigError`; `SourceError` if Spark cannot read it."""
     source = config.source
     if not isinstance(source, SparkSourceConfig) or source.format is None:
@@ -70,7 +68,7 @@ def read(spark: SparkSession, config: JobConfig) -> DataFrame:
     return _messages(frame, config, source) if source.format == "kafka" else frame
 
 
-def _subjects(keys: Any) -> object:
+def _subjects(keys: pa.Array) -> pa.Array:
     found = subjects_of(keys.to_pylist())
     texts = [
         one if one is None or isinstance(one, bytes) else str(one).encode("utf-8", "surrogatepass") for one in found
@@ -78,10 +76,7 @@ def _subjects(keys: Any) -> object:
     return pa.array(texts, pa.binary())
 
 
-_subjects.__annotations__ = {"keys": pa.Array, "return": pa.Array}  # read by Spark, which takes no text for a type
-
-
-def _messages(frame: DataFrame, config: JobConfig, source: SparkSourceConfig) -> DataFrame:
+def _messages(frame: "DataFrame", config: "JobConfig", source: SparkSourceConfig) -> "DataFrame":
     """The columns of the schema from messages of JSON objects. What is no JSON object has no values."""
     schema = config.build_schema()
     names = [name for name in schema.columns if not (name == schema.subject and source.subject_from == "key")]

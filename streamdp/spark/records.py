@@ -8,8 +8,6 @@ Without a cap, a record's shard is a hash of its subject as Spark computes it. W
 the shards in turn, by their place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +30,7 @@ SHARD, PLACE, LOAD = "shard", "place", "load"
 """The columns beside those of the schema: the shard, the place in the order of the DataFrame, and a shard's load."""
 
 
-def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, salt: int) -> DataFrame:
+def prepared(frame: "DataFrame", schema: "Schema", shards: int, key: bytes | None, salt: int) -> "DataFrame":
     """Select the columns of the schema, as texts and numbers, with `SHARD` and `PLACE`.
 
     The `frame` is no stream; it goes to so many `shards`. `key` is for the hashes of subjects if the job has a cap,
@@ -53,8 +51,8 @@ def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, s
 
 
 def texts_and_numbers(
-    frame: DataFrame, names: Sequence[str], numeric: Collection[str], subject: str | None = None
-) -> dict[str, Column]:
+    frame: "DataFrame", names: Sequence[str], numeric: Collection[str], subject: str | None = None
+) -> "dict[str, Column]":
     """Return columns by name: Float64 or valid text, the two kinds that an `Encoder` reads.
 
     The `names` may be paths with dots; those in `numeric` may be numbers. `subject` is the column of subjects. Raises
@@ -63,7 +61,7 @@ def texts_and_numbers(
     return {name: _column(frame, name, name in numeric, name == subject) for name in names}
 
 
-def _column(frame: DataFrame, name: str, numeric: bool, subject: bool) -> Column:
+def _column(frame: "DataFrame", name: str, numeric: bool, subject: bool) -> "Column":
     if name in frame.columns:
         found, kind = sf.col(f"`{name}`"), frame.schema[name].dataType
     else:
@@ -105,5 +103,4 @@ def _sharding(subject_type: str, key: bytes, shards: int) -> Any:
         hashes, _ = hash_people(subjects_bytes(texts), key)
         return pa.array((hashes[:, 0] % np.uint64(shards)).astype(np.int64))
 
-    shard.__annotations__ = {"subjects": pa.Array, "return": pa.Array}
     return sf.arrow_udf(shard, "long")  # type: ignore[attr-defined]

@@ -6,8 +6,6 @@ a ciphertext that nobody can open: record 8 of docs/decisions has the argument. 
 libsodium (X25519, XSalsa20 and Poly1305), by the package PyNaCl.
 """
 
-from __future__ import annotations
-
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
 

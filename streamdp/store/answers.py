@@ -8,8 +8,6 @@ database and never in it, so the database alone confirms no guess of a body. The
 names of columns.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a database holds: checked before anything is written to it, and written when a job is new."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """What an operator changes in a database: the cap of all people, and the caps of single ones. Jobs may be running."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Mapping

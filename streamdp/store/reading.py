@@ -1,7 +1,5 @@
 """The committed snapshots of a job, its history and its sinks, for readers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ It counts people and names none. The export has the keyed hashes of subjects: wi
 subjects can be tested.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `reading.sinks` reads it. It is public: a commit is published, and a reason has no value of a record.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import closing

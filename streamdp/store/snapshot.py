@@ -1,7 +1,5 @@
 """Values that are committed of a job: counts, one shard's part, a line of the history, a whole snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple

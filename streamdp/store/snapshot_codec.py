@@ -1,7 +1,5 @@
 """Snapshots and the history as columns of tables: with a checksum when written, which is verified when read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

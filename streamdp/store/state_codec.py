@@ -6,8 +6,6 @@ Pickle is never used, because it runs code when it is read.
 {'n_seen': 2, 'theta': array([ 0.1, -0. ])}
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping

@@ -11,8 +11,6 @@ A job that reads one stream has one shard, `WHOLE`. A job that reads a partition
 of a shard takes the next epoch of that shard, and a commit under an older epoch is refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -170,7 +168,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         connection.change("UPDATE shards SET seq = 0 WHERE job = :job", mine)
         connection.change("DELETE FROM commits WHERE job = :job", mine)
 
-    def _open_ledger(self, cap: Cap, key: bytes) -> StoredLedger:
+    def _open_ledger(self, cap: Cap, key: bytes) -> "StoredLedger":
         from streamdp.ledger.paging import PagedRows  # here, because readers need no compiled code
         from streamdp.ledger.stored import StoredLedger
 
@@ -238,7 +236,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 out[shard] = read_snapshot(row, job, self._database.name)
         return out
 
-    def end_left(self, left: Session | None) -> Session | None:
+    def end_left(self, left: "Session | None") -> "Session | None":
         """End the session of an earlier store of the caller, `left`, of which a server does not know that it was cut.
 
         Otherwise it would hold its shard until the server notices, after half a minute. Returns the session of this
@@ -320,7 +318,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             return {shard: snapshot for shard, (snapshot, _) in written.items()}
 
     @staticmethod
-    def _committed_at(own: StoredLedger, connection: Connection) -> float:
+    def _committed_at(own: "StoredLedger", connection: Connection) -> float:
         """The time of the last commit; of any job, if the cap renews."""
         if not isinstance(own.cap, RenewingCap):
             return own.moments.committed_at
@@ -375,7 +373,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 if (claim := self._claims.get(shard)) is None or epochs != [(claim.epoch,)]:
                     raise FencedError(f"{shard} of job {self.job!r} was claimed by another worker", shard)
 
-    def answers(self, hours: float) -> Answers:
+    def answers(self, hours: float) -> "Answers":
         """The answers of a service, which the transactions of commits remember for so many `hours`.
 
         Raises `ConfigError` if the database is on a server and the environment has no subject key, and the errors of

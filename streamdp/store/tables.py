@@ -1,7 +1,5 @@
 """The tables of a database of jobs, the same in SQLite and PostgreSQL, and what several statements about them share."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from streamdp.data.records import Shard

@@ -9,8 +9,6 @@ Claim: if the expected error does not rise by more than the tolerance, fewer tha
 expected. No distribution and no independence of records is assumed. Proof: docs/proofs/validation.md.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import accumulate
 

@@ -12,8 +12,6 @@ beginning on, as in pan-private learning. Claim: a person spends the budget of t
 Proof: docs/proofs/validation.md.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Sequence

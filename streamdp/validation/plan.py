@@ -1,7 +1,5 @@
 """Which records answer, and what they are asked: public functions of the record's number and of earlier answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

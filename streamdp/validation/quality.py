@@ -5,8 +5,6 @@ c_0i / 2) over the product of both sums: scores of one interval count as equal. 
 derivatives and that of the counts.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -99,7 +97,7 @@ class Quality:
             return "records answer as soon as the centre and spread of the target are known, and then give a number"
         return "no record has answered, and the number follows from the noise of the first answers"
 
-    def scaled(self, unit: float) -> Quality:
+    def scaled(self, unit: float) -> "Quality":
         """The same in another unit of the errors: 1 for classes, the target's `scale` for numbers."""
 
         def part(stretch: Stretch) -> Stretch:

@@ -1,7 +1,5 @@
 """Sums of private answers, by stretches of the stream: totals, the later half, and intervals."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

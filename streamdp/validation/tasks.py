@@ -4,8 +4,6 @@ A record is asked about the model (`ERROR`), about what stands beside it (`OTHER
 rate), or about the constant. What it is asked about lies in a public range.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

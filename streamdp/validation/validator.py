@@ -13,8 +13,6 @@ the model; true errors are overwritten.
 The proofs for privacy and for alarms are in docs/proofs/validation.md, that for intervals is in `sums`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Self
 

@@ -1,7 +1,5 @@
 """The methods that learn from a window, by name. A method is loaded at its first use."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from streamdp.errors import ConfigError

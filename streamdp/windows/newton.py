@@ -10,8 +10,6 @@ window. Claim: the release is (epsilon, delta)-DP for the task's budget.
 Proof: docs/proofs/window_newton.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

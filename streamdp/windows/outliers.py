@@ -9,8 +9,6 @@ release is (epsilon, delta)-DP for the task's budget.
 Proof, what differs from the paper, and when it helps: docs/proofs/window_outliers.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial

@@ -10,8 +10,6 @@ window. Claim: the release is (epsilon, delta)-DP for the task's budget.
 Proof, and what differs from the paper: docs/proofs/window_ranges.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import ClassVar

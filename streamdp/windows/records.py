@@ -1,7 +1,5 @@
 """The records of the users of one window. Methods can ask for averages of each user only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol

@@ -4,8 +4,6 @@ h = g + s: g is smooth and has a gradient, s has a proximal map. Either may be 0
 records, so it is public: it changes no gradient that a user is asked for, no sensitivity and no noise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol

@@ -10,8 +10,6 @@ release is (epsilon, delta)-DP for the task's budget. objective="erm" is for the
 Proof, and the bounds on the excess: docs/proofs/window_smoothed.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Privacy does not depend on any number of this file: `smoothed` calibrates the no
 The constants below limit and direct a search for a small bound; why they have these values is on that page, too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

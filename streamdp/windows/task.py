@@ -4,8 +4,6 @@ A method plans from public numbers only (`Task`), so that too few users are an e
 runs on the users of one window (`Users`) and releases one theta.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol

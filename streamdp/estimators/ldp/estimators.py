@@ -10,8 +10,6 @@ is as private as the last, so it may be saved after any record.
 Proof: docs/proofs/local_reports.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -119,7 +117,7 @@ class _Reports(Estimator):
         """See `Estimator.takes_reports`: not with statistics beside the model, which take some of the records."""
         return self._side_of is None
 
-    def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
+    def absorb(self, report: Report | Answer, *, subject: "Subject | None" = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged

@@ -4,8 +4,6 @@ Only a `Report` or an `Answer` leaves the device; it protects the record with it
 included (docs/proofs/local_reports.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -10,8 +10,6 @@ for the whole transcript.
 Proof: docs/proofs/shuffle.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A person's half of shuffle-private learning: the bits that a device sends to the shuffler."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 

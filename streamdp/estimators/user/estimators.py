@@ -11,8 +11,6 @@ the user that it is made from. Raw records of open users are in memory and nowhe
 Proof: docs/proofs/user_level.md.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -136,7 +134,7 @@ class _UserLevel(Estimator):
             **self._on_device,
         )
 
-    def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
+    def absorb(self, report: UserReport, *, subject: "Subject | None" = None) -> None:
         """Apply one report. It counts as one record in `n_seen`, because the number of its records is unknown.
 
         A report of a subject over its cap is counted in `n_refused`. A learner cannot recognise a forged report.
@@ -155,7 +153,7 @@ class _UserLevel(Estimator):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         self._take_report(report, subject)
 
-    def close_user(self, subject: Subject) -> None:
+    def close_user(self, subject: "Subject") -> None:
         """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
 
         Parameters

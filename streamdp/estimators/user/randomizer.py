@@ -4,8 +4,6 @@ Only one `UserReport` on all records leaves the device; it protects them togethe
 the learner included (proofs: docs/proofs/user_level.md).
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field

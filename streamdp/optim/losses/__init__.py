@@ -1,7 +1,5 @@
 """Losses of linear models: values, bounded gradients, and the constants that privacy rests on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

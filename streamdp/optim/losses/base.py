@@ -32,8 +32,6 @@ Derivation, for a loss of one linear predictor with |a| <= M:
   is the projection on a ball, which makes no distance larger.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -102,7 +100,7 @@ class Loss:
         """Whether the last number of theta is a scale of the residuals."""
         return self.least_scale is not None
 
-    def with_least_scale(self, least: float) -> Loss:
+    def with_least_scale(self, least: float) -> "Loss":
         """The loss with a `least_scale` of at most this one; itself if it has no scale."""
         return self
 

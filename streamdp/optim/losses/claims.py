@@ -5,8 +5,6 @@ compute them otherwise are an error. Its bound and its sensitivity are searched 
 claim, and never proves a right one. Those of the library have proofs, and a longer search in the tests.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

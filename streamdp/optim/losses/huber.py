@@ -1,7 +1,5 @@
 """Huber's loss with a scale."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -84,7 +82,7 @@ class Huber(Loss):
     def least_scale(self) -> float:
         return self.sigma_min
 
-    def with_least_scale(self, least: float) -> Huber:
+    def with_least_scale(self, least: float) -> "Huber":
         return replace(self, sigma_min=min(self.sigma_min, least))
 
     @property

@@ -1,7 +1,5 @@
 """The logistic losses of two and of several classes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The non-smooth losses: each has one kink between two slopes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The Poisson loss, with residuals that are cut far out."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The squared loss, with residuals that are cut far out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

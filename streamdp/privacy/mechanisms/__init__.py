@@ -9,8 +9,6 @@ Neighbours. One record is replaced by any other. So the gradient is replaced by 
 Privacy map. `Mechanism.guarantee` answers which budget holds if two gradients are further apart, or closer, than S.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import product
 from typing import Literal

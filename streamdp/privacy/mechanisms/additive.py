@@ -5,8 +5,6 @@ of h. The noise is calibrated to reach(S). Privacy map: if two gradients are up 
 Laplace noise and the mu of Gaussian noise change by the factor reach(s) / reach(S). Proofs: docs/proofs/noise.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The interface of all mechanisms."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """PrivUnit: an unbiased random direction for a bounded vector."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

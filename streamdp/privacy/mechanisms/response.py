@@ -5,8 +5,6 @@ Claim: the noisy bit keeps the budget of its record, for any two records and any
 Proof: docs/proofs/noise.md. Source: Warner 1965; Dong, Roth, Su 2022 for the trade-off functions.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import scipy
 
