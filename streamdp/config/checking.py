@@ -122,10 +122,10 @@ def come_again(job: JobConfig, inspection: Inspection) -> list[str]:
     batch = job.build_estimator().learner.open
     if batch is None or batch.most != 1:
         return []
+    together = "; trust: window protects all records of a person together and learns up to model.items_per_user of them"
     return [
         f"the first {records:,} records are of {people:,} people: in a batch, one record of a person is learned, and"
-        " further ones are left out, because they share its noise; trust: window protects all records of a person"
-        " together and learns up to model.items_per_user of them"
+        f" further ones are left out, because they share its noise{'' if job.statistics else together}"
     ]
 
 

@@ -30,6 +30,7 @@ _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # are mostly ASCII, for those of Poland, Iceland or Korea (measured on the files of benchmarks/shared/messy.py).
 _SCRIPTS = {"cp932": "[ぁ-ヿ]", "euc_jp": "[ぁ-ヿ]", "cp949": "[가-힣]", "cp1251": "[А-яЁё]"}
 _IDEOGRAPHS = "[\u3000-\u30ff\u4e00-\u9fff\uff01-\uff60]"
+_QUOTED = re.compile(r'(?<![^,;\t|\n])"(?:[^"]|"")+"')
 _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 
 
@@ -76,9 +77,9 @@ def form_of(path: str) -> TextForm | None:
 
 def _titles(text: str) -> int:
     """How many lines are before the names of the columns: those with one field at most, where most have several."""
-    lines = text.split("\n")[:_LINES]
+    lines = _QUOTED.sub("x", text).split("\n")[:_LINES]
     marks = {d: [line.count(d) for line in lines] for d in _DELIMITERS}
-    best = max(_DELIMITERS, key=lambda d: max(marks[d].count(n) if n else 0 for n in {*marks[d]}))
+    best = max(_DELIMITERS, key=lambda d: max((marks[d].count(n), n) if n else (0, 0) for n in {*marks[d]}))
     filled = [sum(bool(part.strip(' "\r')) for part in line.split(best)) for line in lines]
     return next((k for k, fields in enumerate(filled) if fields > 1), 0)
 

@@ -13,6 +13,7 @@ import numpy as np
 from streamdp import estimators
 from streamdp.errors import BudgetError
 from streamdp.estimators.door import Trust, chosen, trust_of
+from streamdp.estimators.statistics import need_delta
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS
@@ -121,7 +122,8 @@ def completed(settings: Mapping[str, object]) -> dict[str, object]:
     if model["estimator"] not in ESTIMATORS or model["estimator"] == STATISTICS:
         return job
     kind: type[Estimator] = getattr(estimators, model["estimator"])
-    _add_delta(job, model, kind, trust_of(model["estimator"]))
+    usual = model.get("budget") is None and isinstance(kind.learns.default_budget, ApproxDP)
+    _add_delta(job, model, usual or trust_of(model["estimator"]) in NEED_DELTA)
     if trust_of(model["estimator"]) == "window":
         if schema.get("subject") is None:
             model.setdefault("items_per_user", 1)
@@ -131,18 +133,14 @@ def completed(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _with_statistics(job: dict[str, object], model: dict[str, object]) -> dict[str, object]:
-    """The settings of a job with statistics; calls would wait for the end of a window.
-
-    In windows, and without quantiles, a process needs no delta.
-    """
+    """The settings of a job with statistics; calls would wait for the end of a window."""
     if model.setdefault("estimator", STATISTICS) != STATISTICS:
         return job
     if model.get("trust") is None:
         model["trust"] = "process" if _mapping(job, "source").get("type") in ("kafka", "http", "spark") else "window"
-    declared = job["statistics"].values() if isinstance(job["statistics"], Mapping) else ()
-    quantiles = any(isinstance(each, Mapping) and "quantile" in each for each in declared)
-    if model["trust"] == "shuffler" or (model["trust"] == "process" and quantiles):
-        _add_delta(job, model, estimators.Statistics, model["trust"])
+    declared, features = _mapping(job, "statistics"), _mapping(_mapping(job, "schema"), "features")
+    if need_delta(model["trust"], declared, features):
+        _add_delta(job, model, needs=True)
     return job
 
 
@@ -151,7 +149,7 @@ def _mapping(settings: Mapping[str, object], key: str) -> Mapping[str, object]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: "type[Estimator]", trust: Trust) -> None:
+def _add_delta(job: dict[str, Any], model: dict[str, Any], needs: bool) -> None:
     """Add delta to a budget and a cap without one, if the learner needs it: a cap of k budgets has k times theirs."""
     given = model.get("budget")
     try:
@@ -159,7 +157,6 @@ def _add_delta(job: dict[str, Any], model: dict[str, Any], kind: "type[Estimator
         cap = None if job.get("cap") is None else parse_cap(job["cap"])
     except BudgetError:
         return
-    needs = trust in NEED_DELTA or (given is None and isinstance(kind.learns.default_budget, ApproxDP))
     mechanism = MECHANISMS.get(str(model.get("mechanism")))
     needs |= mechanism is not None and PureDP not in mechanism.serves
     if needs and isinstance(budget, PureDP):

@@ -72,6 +72,22 @@ def _calendar(every: Any, zone: Any) -> Calendar | None:
     return Calendar(seconds, ZONE if zone is None else zone)
 
 
+def _kinds(statistics: Mapping[Any, Any]) -> list[type[Declared]]:
+    return [KINDS[key] for one in statistics.values() if isinstance(one, Mapping) for key in one if key in KINDS]
+
+
+def _reads_texts(statistics: Mapping[Any, Any], features: Mapping[Any, Any]) -> bool:
+    texts = [name for name, declared in features.items() if isinstance(declared, Mapping) and "text" in declared]
+    given = [one for one in statistics.values() if isinstance(one, Mapping)]
+    return not {value for one in given for value in one.values() if isinstance(value, str)}.isdisjoint(texts)
+
+
+def need_delta(trust: object, statistics: Mapping[Any, Any], features: Mapping[Any, Any]) -> bool:
+    """Whether statistics with this trust need a budget with a delta."""
+    texts = trust == "window" and _reads_texts(statistics, features)
+    return trust == "shuffler" or texts or any(kind.delta_with == trust for kind in _kinds(statistics))
+
+
 @documented()
 class Statistics(Estimator):
     """Several statistics of the same records, in one budget.
@@ -162,15 +178,13 @@ class Statistics(Estimator):
         if not isinstance(statistics, Mapping) or not statistics:
             raise ConfigError("statistics: expected declarations by name, at least one")
         kinds: dict[str, type[Learner]] = {"nobody": Drawn, "window": HeldSums, "process": Sums, "shuffler": Sums}
-        texts = [name for name, declared in features.items() if isinstance(declared, Mapping) and "text" in declared]
-        given = [one for one in statistics.values() if isinstance(one, Mapping)]
-        self._kinds = [KINDS[key] for one in given for key in one if key in KINDS]
-        read = {value for one in given for value in one.values() if isinstance(value, str)}
-        self._of_texts = trust == "window" and not read.isdisjoint(texts)
+        self._kinds = _kinds(statistics)
+        self._of_texts = trust == "window" and _reads_texts(statistics, features)
         alone = [kind.kind for kind in self._kinds if kind.alone]
         if len(alone) > 1 or (alone and self._of_texts):
             raise ConfigError(f"{alone[0]}: expected one such statistic, and no texts that nobody declared beside it")
         self.trust, self.statistics = trust, statistics
+        self._with_delta = need_delta(trust, statistics, features)
         self.learns = kinds[trust]
         usual = WITH_DELTA if self._needs_delta else self.learns.default_budget
         spend = usual if budget is None else budget
@@ -189,8 +203,7 @@ class Statistics(Estimator):
 
     @property
     def _needs_delta(self) -> bool:
-        by_kind = any(kind.delta_with == self.trust for kind in self._kinds)
-        return self.trust == "shuffler" or self._of_texts or by_kind
+        return self._with_delta
 
     def _words(self) -> Any:
         return entropy(self.seed) if self.trust == "shuffler" else fresh_words(self.seed)

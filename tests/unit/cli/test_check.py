@@ -246,6 +246,19 @@ def test_people_who_come_again_are_told_of_windows(job: Path, quick: Quick) -> N
     assert "records are of" not in quick.output("check", "job.yaml")
 
 
+def test_windows_of_statistics_are_not_advised_to_be_windows(job: Path, quick: Quick) -> None:
+    schema, lines = (
+        "schema: {features: {age: [0, 50]}, subject: who}",
+        ["who,age", *(f"{i % 9},{i % 50}" for i in range(90))],
+    )
+    (job / "half.csv").write_text("\n".join(lines) + "\n")
+    more = "statistics: {m: {mean: age}}\nmodel: {budget: 'eps=1,delta=1e-6'}\ncap: 'eps=9,delta=1e-5'\n"
+    (job / "job.yaml").write_text(f"job: half\nsource: {{type: csv, path: half.csv}}\n{schema}\n{more}")
+    said = quick.output("check", "job.yaml")
+    assert "90 records are of 9 people" in " ".join(said.split())
+    assert "items_per_user" not in said
+
+
 def test_a_rare_class_needs_the_records_that_run_found_missing() -> None:
     """`check` said "likely" of 1.2 million records, 1.1 % positive, where `run` said that 3.5 million were missing."""
     usual = planned("logistic", 20, "eps=1", 1_200_000)

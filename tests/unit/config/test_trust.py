@@ -110,6 +110,34 @@ def test_gaussian_noise_of_single_records_gets_a_delta(given: dict[str, Any]) ->
     assert job(model={"trust": "nobody", "mechanism": "gaussian", "budget": "mu=1"}).model.budget == "mu=1"
 
 
+@pytest.mark.parametrize(
+    ("trust", "declared", "needs"),
+    [
+        ("process", {"quantile": 0.5, "of": "x"}, True),
+        ("process", {"mean": "x"}, False),
+        ("window", {"quantile": 0.5, "of": "x"}, False),
+        ("window", {"pairs": ["u", "v", "w"]}, True),
+        ("window", {"heavy_hitters": "t"}, True),
+        ("nobody", {"heavy_hitters": "t"}, False),
+        ("shuffler", {"mean": "x"}, True),
+    ],
+    ids=str,
+)
+def test_statistics_have_the_delta_of_a_job_where_they_need_one(
+    trust: str, declared: dict[str, Any], needs: bool
+) -> None:
+    """Before, pairs and texts of a window took 1e-6, whatever was expected, and refused a cap without a delta."""
+    features = {"x": [0, 1], "t": {"text": 8}, **{name: ["no", "yes"] for name in "uvw"}}
+    schema = {"features": features, "subject": "who"}
+    given = {"source": FILE, "schema": schema, "statistics": {"s": declared}, "model": {"trust": trust}}
+    found = make_config({"job": "j", **given, "cap": "eps=2", "expected_records": 1_200_000})
+    delta = ",delta=1e-08" if needs else ""
+    assert (str(found.build_estimator().record_budget), found.cap) == (
+        f"eps=1{delta}",
+        f"eps=2{delta.replace('1', '2')}",
+    )
+
+
 def test_a_cap_without_delta_counts_as_many_budgets_as_its_epsilon_holds() -> None:
     capped = job(subject="who", cap="eps=3 per 30 days, total eps=9", model={"trust": "process"})
     assert capped.cap is not None
