@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from river import stats as river_stats
 
+from streamdp.data.records import Subject
 from streamdp.errors import ConfigError, SchemaError, check_whole
 from streamdp.estimators.door import Trust
 from streamdp.estimators.parameters import documented
@@ -26,7 +27,6 @@ from streamdp.estimators.statistics import Statistics
 from streamdp.privacy.guarantees import Budget, Guarantee
 
 if TYPE_CHECKING:
-    from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
 
 __all__ = ["Count", "HeavyHitters", "Histogram", "Mean", "Proportion", "Quantile", "Statistics", "Sum"]
@@ -104,7 +104,7 @@ class _Single(river_stats.base.Univariate):
         self.estimator = Statistics({_NAME: given}, features, self.budget, self.trust, self.ledger, self.seed)
         """The `Statistics` that holds the state: save, load and merge it."""
 
-    def update(self, x: object, by: str | None = None, *, subject: "Subject | None" = None) -> None:
+    def update(self, x: object, by: str | None = None, *, subject: Subject | None = None) -> None:
         """Take one value `x`: a number, which is clipped to the bounds, or one of the categories.
 
         `by` is the group of the value, None without groups, and `subject` the person, if there is a ledger. Raises
@@ -245,7 +245,7 @@ class HeavyHitters(_Single):
         check_whole("length", self.length, 1, 64)
         self._begin("heavy_hitters", {"text": self.length})
 
-    def update(self, x: object, by: str | None = None, *, subject: "Subject | None" = None) -> None:
+    def update(self, x: object, by: str | None = None, *, subject: Subject | None = None) -> None:
         """Take one text `x`, of which as many characters are reported as fit `length` bytes of UTF-8.
 
         `by` is not used; `subject` is the person, if there is a ledger. Raises `SchemaError` for anything but text that

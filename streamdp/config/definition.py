@@ -29,12 +29,12 @@ from streamdp.learners.series import furthest
 from streamdp.learners.side_statistics import divided
 from streamdp.ledger.periods import Cap, RenewingCap, loosest, parse_cap, whole_seconds
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget
+from streamdp.validation.quality import Quality
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
     from streamdp.store.identity import Terms
-    from streamdp.validation.quality import Quality
 
 
 def _cap_text(value: Any) -> str:

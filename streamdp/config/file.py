@@ -9,14 +9,13 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from streamdp.config.settings import ReadConfig
 from streamdp.data.notation import Notation
-from streamdp.data.records import PACKED
+from streamdp.data.records import PACKED, Encoder
 from streamdp.errors import SourceError
 
 if TYPE_CHECKING:
     from connectors.filelist import FileList
     from connectors.recordfile import RecordFile
     from connectors.textform import TextForm
-    from streamdp.data.records import Encoder
 
 
 WRITTEN = frozenset(("delimiter", "encoding", "skip_lines", "comment", "decimal", "thousands", "units"))
@@ -156,7 +155,7 @@ class FileSourceConfig(ReadConfig):
             return STANDARD_INPUT
         return ", ".join(self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
 
-    def build(self, encoder: "Encoder") -> "RecordFile | FileList":
+    def build(self, encoder: Encoder) -> "RecordFile | FileList":
         """Open the source; the `encoder` converts raw columns to numbers.
 
         Raises `SourceError` if the file cannot be read, and `SchemaError` for a header that lacks a declared column.
@@ -199,7 +198,7 @@ class FileSourceConfig(ReadConfig):
     def _stored_folder(self) -> bool:
         return isinstance(self.path, str) and "://" in self.path and self.path.endswith("/")
 
-    def _build_one(self, path: str, encoder: "Encoder") -> "RecordFile":
+    def _build_one(self, path: str, encoder: Encoder) -> "RecordFile":
         given: dict[str, Any] = {"keep_payload": self.keep_payload, "max_bad_share": self.max_bad_share}
         if self.type in ("parquet", "arrow"):
             from connectors.tables import TableSource

@@ -6,10 +6,10 @@ from pydantic import Field, field_validator
 
 from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.settings import DeadLettersConfig, Settings
+from streamdp.data.records import Position
 
 if TYPE_CHECKING:
     from connectors.reporttopic import ReportTopic
-    from streamdp.data.records import Position
 
 COMMIT_SECONDS = 0.05
 """The default of `commit.seconds` for a job that learns from requests: they wait for their commit."""
@@ -68,7 +68,7 @@ class ReportsSourceConfig(CallsConfig, KafkaClientConfig):
     content: Literal["reports"]
     topic: str = Field(min_length=1)
 
-    def build_topic(self, position: "Position") -> "ReportTopic":
+    def build_topic(self, position: Position) -> "ReportTopic":
         """Open the topic at a `position` (see `ReportTopic`). Needs the extra `kafka`.
 
         Raises the errors of `ReportTopic`, and `ConfigError` if no brokers are named.

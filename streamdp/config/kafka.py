@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from streamdp.config.settings import PROXY, BadRecordsConfig, Secret, Settings, SourceOptions, like, secret
-from streamdp.data.records import Shard
+from streamdp.data.records import Batch, Encoder, Shard
 from streamdp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from connectors.kafkasink import SnapshotTopic, TopicReader
     from connectors.letterfile import DeadLetterFile
     from connectors.lettertopic import DeadLetterTopic
-    from streamdp.data.records import Batch, Encoder
 
 BOOTSTRAP = "STREAMDP_KAFKA"
 """The environment variable with the brokers of a job that does not name its brokers."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -13,17 +13,14 @@ from streamdp.errors import ConfigError
 from streamdp.estimators.door import Trust, trust_of
 from streamdp.estimators.estimator import Estimator
 from streamdp.learners.user_reports import Centre
+from streamdp.optim.domains import Domain
+from streamdp.optim.losses import Loss
 from streamdp.optim.steps import Clock
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.privacy.mechanisms import MechanismName
 from streamdp.reading.change import OnChange
 from streamdp.scaling.units import Scaling
 from streamdp.validation.plan import plan_of
-
-if TYPE_CHECKING:
-    from streamdp.optim.domains import Domain
-    from streamdp.optim.losses import Loss
-
 
 BudgetText = Annotated[str, BeforeValidator(lambda value: str(parse_budget(value)))]
 """The canonical text of a budget, so that `eps=1.0` and `epsilon=1` have the same fingerprint."""
@@ -46,7 +43,7 @@ class DomainConfig(Settings):
         self.build()
         return self
 
-    def build(self) -> "Domain":
+    def build(self) -> Domain:
         """The domain. Raises `ConfigError` for a radius or bounds out of range."""
         from streamdp.optim.domains import Box, L2Ball
 
@@ -167,7 +164,7 @@ class ValidationConfig(Settings):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def build_loss(choice: str | Mapping[str, object]) -> "Loss":
+def build_loss(choice: str | Mapping[str, object]) -> Loss:
     """Build a loss. `choice` is its name, or a mapping with `name` and the parameters of the loss.
 
     Raises `ConfigError` for an unknown name or parameter; the message lists the known ones.

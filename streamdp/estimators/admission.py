@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamdp.data.records import Subject
 from streamdp.data.subjects import subjects_bytes
 from streamdp.errors import BudgetError, ConfigError, PrivacyWarning, SchemaError
 from streamdp.estimators.traps import warn_if_weak, warn_of_pipeline
@@ -23,7 +24,6 @@ from streamdp.privacy.guarantees import FORMS, ApproxDP, Budget, amount, parse_b
 from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED, Prepared
 
 if TYPE_CHECKING:
-    from streamdp.data.records import Subject
     from streamdp.estimators.held_out_statistics import HeldOutStatistics
     from streamdp.ledger.ledger import Ledger
 

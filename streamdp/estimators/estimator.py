@@ -24,7 +24,7 @@ import numpy as np
 from river import base as river_base
 
 from streamdp.data.floats import flag, floats
-from streamdp.data.records import MOST_RECORDS, RawRecord, check_record
+from streamdp.data.records import MOST_RECORDS, RawRecord, Subject, check_record
 from streamdp.data.subjects import SPELLING, subject_list
 from streamdp.errors import (
     ConfigError,
@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from streamdp.data.records import Subject
     from streamdp.data.schema import Schema
     from streamdp.ledger.ledger import Ledger
 

@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 
 from streamdp.data.floats import floats
-from streamdp.data.records import RawRecord
+from streamdp.data.records import RawRecord, Subject
 from streamdp.data.schema import Schema
 from streamdp.data.times import YEAR_10000, ZONE, Calendar, present
 from streamdp.errors import (
@@ -54,7 +54,6 @@ from streamdp.reading.estimates import as_lists, limits_of
 from streamdp.reading.tables import Counted, Tables
 
 if TYPE_CHECKING:
-    from streamdp.data.records import Subject
     from streamdp.ledger.ledger import Ledger
 
 
@@ -239,7 +238,7 @@ class Statistics(Estimator):
         y: object = None,
         *,
         budget: Budget | str | None = None,
-        subject: "Subject | None" = None,
+        subject: Subject | None = None,
         w: float = WEIGHT,
     ) -> None:
         """Take one record.
@@ -339,7 +338,7 @@ class Statistics(Estimator):
             blocks.append(np.array(levels) if declared.codes else np.eye(len(levels)))
         return scipy.linalg.block_diag(*blocks)
 
-    def absorb(self, report: DrawnAnswer, *, subject: "Subject | None" = None) -> None:
+    def absorb(self, report: DrawnAnswer, *, subject: Subject | None = None) -> None:
         """Take one report of a person's device, with trust="nobody": a noisy answer about one of the statistics.
 
         A forged report that passes moves a statistic as far as an honest one may.

@@ -17,11 +17,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from streamdp.config.definition import Definition
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
+from streamdp.optim.losses import Loss
 from streamdp.privacy.mechanisms import NoNoise, mechanism_for
 
 if TYPE_CHECKING:
     from streamdp.data.schema import Schema
-    from streamdp.optim.losses import Loss
 
 PROTOCOL = 1
 """The version of the wire form and of its test vectors."""

@@ -6,7 +6,7 @@ Every reader is strict, and its errors never show a value.
 """
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import pydantic_core
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StrictInt, ValidationError, model_validator
@@ -17,9 +17,7 @@ from streamdp.estimators.declared import MOST_CELLS
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import PROTOCOL, Agreed, LocalAgreement, Name, Spent, Wire, whole
 from streamdp.protocol.statistics_agreement import StatisticsAgreement
-
-if TYPE_CHECKING:
-    from streamdp.scaling.search import Question
+from streamdp.scaling.search import Question
 
 MOST_BYTES = 8 << 20
 """The most bytes of a randomizer document, and of a request with reports."""
@@ -53,7 +51,7 @@ def interval(ask: Below | Within) -> tuple[float, float]:
     return (float("-inf"), ask.below) if isinstance(ask, Below) else (ask.centre - ask.within, ask.centre + ask.within)
 
 
-def ask_of(question: "Question | None", columns: tuple[str, ...]) -> Ask:
+def ask_of(question: Question | None, columns: tuple[str, ...]) -> Ask:
     """Return a question of the learner as it is written; None: a gradient.
 
     `columns` are the encoded columns, and then the target.

@@ -6,11 +6,12 @@ The noise follows from the budget and the number of cells; `learners.drawn` owns
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from streamdp.config.definition import Definition
+from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError
 from streamdp.estimators.declared import MOST_CELLS, Declared
 from streamdp.estimators.statistics import Statistics
@@ -34,9 +35,6 @@ from streamdp.protocol.local_agreement import (
     on_the_wire,
     whole,
 )
-
-if TYPE_CHECKING:
-    from streamdp.data.schema import Schema
 
 _MOST_STATISTICS = 200
 

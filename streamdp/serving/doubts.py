@@ -1,7 +1,8 @@
 """Reasons to doubt a model at the end of a run, from what may be shown of it and from the operator's own counts."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.targets import Regressor
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_reports import UserReports
@@ -9,13 +10,10 @@ from streamdp.reading.doubts import of_model, of_statistics
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
 from streamdp.store.snapshot import Counts
-
-if TYPE_CHECKING:
-    from streamdp.estimators.estimator import Estimator
-    from streamdp.validation.quality import Quality
+from streamdp.validation.quality import Quality
 
 
-def doubts(estimator: Any, counts: Counts, quality: "Quality | None" = None) -> list[str]:
+def doubts(estimator: Any, counts: Counts, quality: Quality | None = None) -> list[str]:
     """List the reasons, as sentences, from the committed state of `estimator`, public numbers and counts.
 
     `quality`: what private answers say, in the unit of the job; None where that is shown by itself.
@@ -47,7 +45,7 @@ def doubts(estimator: Any, counts: Counts, quality: "Quality | None" = None) -> 
     return found
 
 
-def opening(estimator: "Estimator") -> str | None:
+def opening(estimator: Estimator) -> str | None:
     """Say how many records the open batch or window of an `estimator` takes; None if it learns each record at once."""
     asked = (2**power + 1 for power in range(1, 25))
     records = next((found for most in asked if (found := estimator.boundary_within(most)) < most), None)
@@ -56,7 +54,7 @@ def opening(estimator: "Estimator") -> str | None:
     return f"the first batch or window takes {records:,} records, and none of them is learned or shown before its end"
 
 
-def _begins_at_zero(estimator: "Estimator") -> bool:
+def _begins_at_zero(estimator: Estimator) -> bool:
     """Whether a regressor does not know where the values of its target are; methods of batches and windows find out."""
     local = isinstance(estimator.learner, LocalReports | UserReports)
     return local and isinstance(estimator, Regressor) and estimator.target is None

@@ -17,10 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamdp.config.definition import Definition
 from streamdp.data.dates import EPOCHS, NAMES
 from streamdp.data.declaration import MISSING, OTHER, Declaration
 from streamdp.data.transforms import CURVES, Piece
 from streamdp.errors import ConfigError, needs, suggestion
+from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.targets import Classifier
 from streamdp.serving import exported
 from streamdp.serving.added import PREDICTION, PREFIX, SHARE, Document
@@ -31,9 +33,7 @@ from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
 if TYPE_CHECKING:
-    from streamdp.config.definition import Definition
     from streamdp.data.schema import Schema
-    from streamdp.estimators.estimator import Estimator
 
 _SAME = {"F": "%Y-%m-%d", "D": "%m/%d/%y", "x": "%m/%d/%y", "v": "%d-%b-%Y", "R": "%H:%M", "T": "%H:%M:%S", "n": " "}
 _SAME |= {"X": "%H:%M:%S", "r": "%I:%M:%S %p", "c": "%a %b %d %H:%M:%S %Y", "t": " ", "h": "%b", "e": "%d", "k": "%H"}
@@ -59,7 +59,7 @@ class Export(NamedTuple):
         return self.needs is None or find_spec(self.needs) is not None
 
 
-def exported_model(model: "Model | Estimator") -> Document:
+def exported_model(model: Model | Estimator) -> Document:
     """Return the document of a committed or a loaded model.
 
     Raises `ConfigError` for what no other program can read, and `NotAvailableError` for statistics.
@@ -102,7 +102,7 @@ def exported_model(model: "Model | Estimator") -> Document:
     }
 
 
-def refusals(definition: "Definition") -> list[str]:
+def refusals(definition: Definition) -> list[str]:
     """Say which languages a model of this definition cannot be exported to, and why, one sentence for each reason."""
     target = definition.schema_.target
     labels = None if target.classes is None else [*target.classes]

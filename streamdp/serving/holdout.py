@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streamdp.config.file import FileSourceConfig, file_type
 from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
+from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.targets import Classifier
 from streamdp.optim.losses import loss_for
-
-if TYPE_CHECKING:
-    from streamdp.estimators.estimator import Estimator
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
@@ -44,7 +42,7 @@ class Holdout:
         if not len(self._y):
             raise SourceError(f"{path}: the holdout has no records")
 
-    def measure(self, estimator: "Estimator") -> dict[str, object] | None:
+    def measure(self, estimator: Estimator) -> dict[str, object] | None:
         """Measure an `estimator` of the job; None while nothing is learned.
 
         Returns the accuracy and, if the loss gives probabilities, the log loss of a classifier; or the mean absolute
@@ -59,7 +57,7 @@ class Holdout:
             found["warning"] = f"on the public holdout, the model is worse than the best constant: {worse}"
         return found
 
-    def _measures(self, estimator: "Estimator") -> dict[str, object]:
+    def _measures(self, estimator: Estimator) -> dict[str, object]:
         out: dict[str, object] = {"records": len(self._y)}
         predicted = estimator.predict_encoded(self._X)
         if self._classes is None:

@@ -15,6 +15,7 @@ import orjson
 
 from streamdp.config.definition import read_definition
 from streamdp.errors import NotAvailableError, StoreError, check_level
+from streamdp.estimators.estimator import Estimator
 from streamdp.reading.doubts import rounded, unresolved
 from streamdp.serving.outlet import Outlet
 from streamdp.serving.snapshots import Model, combined, restore
@@ -25,7 +26,6 @@ from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
     from streamdp.config.job import JobConfig
-    from streamdp.estimators.estimator import Estimator
 
 _log = logging.getLogger("streamdp.publish")
 
@@ -95,7 +95,7 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     return out
 
 
-def need_model(estimator: "Estimator") -> None:
+def need_model(estimator: Estimator) -> None:
     """Raise `NotAvailableError` if an `estimator` has statistics, and so no weights and no predictions."""
     if getattr(estimator, "statistics", None) is not None:
         raise NotAvailableError("this job estimates statistics and has no model: `streamdp stats STORE` shows them")
@@ -114,7 +114,7 @@ def unsettled(shown: Sequence[Weight]) -> str | None:
     return f"{len(waiting)} of {len(shown)} weights have no interval yet: {enough}"
 
 
-def needs(estimator: "Estimator", shown: Sequence[Weight]) -> list[str]:
+def needs(estimator: Estimator, shown: Sequence[Weight]) -> list[str]:
     """Say what the weights of an `estimator` that have no interval need: narrower bounds of columns, and records."""
     blind = getattr(estimator, "unresolved", [])
     found = [unresolved(blind), unsettled([w for w in shown if w.name not in blind])]

@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from streamdp.config.definition import StoredDefinition, read_definition
 from streamdp.data.records import WHOLE, Shard
 from streamdp.errors import NotAvailableError, StoreDamagedError, StoreMismatchError, check_texts
+from streamdp.estimators.estimator import Estimator
 from streamdp.learners.batches import Batches
 from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows
@@ -22,10 +22,7 @@ from streamdp.privacy.statement import with_notes
 from streamdp.reading.doubts import of_model
 from streamdp.store.snapshot import ON_SPARK, Counts, Snapshot, counts_sum
 from streamdp.store.state_codec import decode_state, encode_state
-
-if TYPE_CHECKING:
-    from streamdp.estimators.estimator import Estimator
-    from streamdp.validation.quality import Quality
+from streamdp.validation.quality import Quality
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,11 @@ class Model:
     """A committed model, for reading."""
 
     definition: StoredDefinition  # the schema, the model and the cap of the job
-    estimator: "Estimator"  # with the committed state
+    estimator: Estimator  # with the committed state
     snapshot: Snapshot  # from which it was restored
 
     @property
-    def quality(self) -> "Quality | None":
+    def quality(self) -> Quality | None:
         """What private answers say about the model, in the unit of the target column; None without `validation`."""
         return self.definition.quality(self.estimator)
 
@@ -67,7 +64,7 @@ class Model:
         return with_notes(said, {"Columns of the job": definition.notes()}, limits, shuffled)
 
 
-def _on_spark(snapshot: Snapshot, estimator: "Estimator") -> list[str]:
+def _on_spark(snapshot: Snapshot, estimator: Estimator) -> list[str]:
     """A note on the machines of Spark, if they learned the model."""
     if not any(place.startswith(f"{ON_SPARK}/") for place in (str(snapshot.shard), *snapshot.position)):
         return []

@@ -22,18 +22,20 @@ import secrets
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from pyspark import StorageLevel
+from pyspark import RDD, StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
+from streamdp.config.job import Accepted, JobConfig
 from streamdp.data.records import Position, Shard
+from streamdp.data.schema import Schema
 from streamdp.errors import (
     ConfigError,
     SourceError,
@@ -43,10 +45,12 @@ from streamdp.errors import (
     closed_on_error,
     raise_alone,
 )
+from streamdp.estimators.estimator import Estimator
 from streamdp.learners.batches import Batches
 from streamdp.learners.learner import Collector
 from streamdp.learners.sums import Sums
 from streamdp.learners.user_windows import Windows, WindowWarning
+from streamdp.ledger.loans import Loan
 from streamdp.ledger.rows import ROW
 from streamdp.runtime.bad_records import too_many
 from streamdp.runtime.defaults import BAD_SHARE
@@ -57,15 +61,6 @@ from streamdp.spark.sealing import Seal
 from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, SumTask, encode_load
 from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot, counts_sum
 from streamdp.store.store import Store
-
-if TYPE_CHECKING:
-    from pyspark import RDD
-    from pyspark.sql import DataFrame
-
-    from streamdp.config.job import Accepted, JobConfig
-    from streamdp.data.schema import Schema
-    from streamdp.estimators.estimator import Estimator
-    from streamdp.ledger.loans import Loan
 
 _patiently = Retrying(
     retry=retry_if_exception_type(StoreUnavailableError), wait=wait_fixed(1), stop=stop_after_attempt(600), reraise=True

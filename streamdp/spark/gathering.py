@@ -26,12 +26,15 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
+from streamdp.config.job import JobConfig
 from streamdp.errors import SourceError
+from streamdp.estimators.estimator import Estimator
 from streamdp.learners.batches import Batches
 from streamdp.learners.user_reports import MOST_WINDOW
 from streamdp.learners.user_windows import Windows
@@ -41,12 +44,6 @@ from streamdp.spark.records import SHARD
 from streamdp.spark.sealing import Seal, seal
 from streamdp.spark.task import SEALED, Result, ShardTask, SparkShard, SparkTask, definition_of
 from streamdp.store.state_codec import decode_state, encode_state
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from streamdp.config.job import JobConfig
-    from streamdp.estimators.estimator import Estimator
 
 Scaled = tuple[np.ndarray, np.ndarray, Link]
 """The columns (k,) that are scaled, and their centres and scales (2, k)."""
@@ -65,7 +62,7 @@ class Gather(ShardTask):
     shards: int
 
     @classmethod
-    def of(cls, config: "JobConfig", public: bytes, key: bytes | None, shards: int) -> "Gather":
+    def of(cls, config: JobConfig, public: bytes, key: bytes | None, shards: int) -> "Gather":
         """Return a job's task for `shards`. Its window ends with Spark's batch. See `ShardTask` for `public`, `key`."""
         if issubclass(config.model.kind.learns, Windows):
             model = config.model.model_copy(update={"window": MOST_WINDOW})
@@ -160,7 +157,7 @@ class PartitionQuestion(SparkTask):
 
 
 @lru_cache(maxsize=4)
-def _learner(definition: str) -> "Estimator":
+def _learner(definition: str) -> Estimator:
     """A learner that knows the loss and the columns of a job, and no records; for all questions to a Python worker."""
     return definition_of(definition).build_estimator(None)
 
@@ -168,7 +165,7 @@ def _learner(definition: str) -> "Estimator":
 class GatheredRecords:
     """The records that executors hold: `rows` of `Gather`, in Spark's cache, of a job of this `definition`."""
 
-    def __init__(self, rows: "DataFrame", definition: str, seal: Seal, results: Iterable[Result]) -> None:
+    def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:
         self._rows = rows.select(BATCH, "features", "targets", "sizes")
         self._definition, self._seal = definition, seal
         states = [result.state for result in results]

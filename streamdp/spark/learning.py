@@ -12,19 +12,16 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig, load_config, make_config
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.errors import ConfigError, SourceError, StreamDPError, closed_on_error, raise_alone
 from streamdp.spark.driver import Driver
 from streamdp.store.snapshot import Counts, Snapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 Job = JobConfig | str | os.PathLike[str] | Mapping[str, object]
 Publish = Sequence[Callable[[list[Snapshot]], None]]

@@ -2,10 +2,10 @@
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
@@ -16,13 +16,10 @@ from streamdp.serving.snapshots import Model, restore, snapshot_from_json, snaps
 from streamdp.spark.records import texts_and_numbers
 from streamdp.store.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 def predict(
-    df: "DataFrame", snapshot: Snapshot | Model | str | os.PathLike[str], *, column: str = "prediction"
-) -> "DataFrame":
+    df: DataFrame, snapshot: Snapshot | Model | str | os.PathLike[str], *, column: str = "prediction"
+) -> DataFrame:
     """Return a DataFrame, bounded or a stream, with the predictions of a committed model added.
 
     `df` has the raw feature columns of the job's schema; `snapshot` is a committed snapshot, a restored model, or the

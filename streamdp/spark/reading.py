@@ -3,29 +3,24 @@
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from connectors.kafkakeys import subjects_of
+from streamdp.config.job import JobConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.errors import ConfigError, SourceError, raise_alone
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from streamdp.config.job import JobConfig
 
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 """Spark's connector for Kafka, which has the version of PySpark. Spark fetches it from Maven, unless jars are given."""
 
 
-def session(config: "JobConfig", master: str | None, settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
+def session(config: JobConfig, master: str | None, settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
     """Start a session, or take the one of this process; returns it, and whether it is new.
 
     `master` is the address of the cluster, such as `local[4]` or `spark://HOST:7077`. None: that of spark-submit. A
@@ -51,7 +46,7 @@ def session(config: "JobConfig", master: str | None, settings: Mapping[str, str]
         raise_alone(SourceError(f"Spark did not start ({type(error).__name__}); its log has the reason"))
 
 
-def read(spark: SparkSession, config: "JobConfig") -> "DataFrame":
+def read(spark: SparkSession, config: JobConfig) -> DataFrame:
     """The DataFrame of a job with `source.format`, or `ConfigError`; `SourceError` if Spark cannot read it."""
     source = config.source
     if not isinstance(source, SparkSourceConfig) or source.format is None:
@@ -76,7 +71,7 @@ def _subjects(keys: pa.Array) -> pa.Array:
     return pa.array(texts, pa.binary())
 
 
-def _messages(frame: "DataFrame", config: "JobConfig", source: SparkSourceConfig) -> "DataFrame":
+def _messages(frame: DataFrame, config: JobConfig, source: SparkSourceConfig) -> DataFrame:
     """The columns of the schema from messages of JSON objects. What is no JSON object has no values."""
     schema = config.build_schema()
     names = [name for name in schema.columns if not (name == schema.subject and source.subject_from == "key")]

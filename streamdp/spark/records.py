@@ -9,28 +9,25 @@ the shards in turn, by their place.
 """
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from streamdp.data.columns import Faults, people
+from streamdp.data.schema import Schema
 from streamdp.data.subjects import FLOATS, hash_people, subjects_bytes
 from streamdp.errors import SchemaError, suggestion
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from streamdp.data.schema import Schema
 
 SHARD, PLACE, LOAD = "shard", "place", "load"
 """The columns beside those of the schema: the shard, the place in the order of the DataFrame, and a shard's load."""
 
 
-def prepared(frame: "DataFrame", schema: "Schema", shards: int, key: bytes | None, salt: int) -> "DataFrame":
+def prepared(frame: DataFrame, schema: Schema, shards: int, key: bytes | None, salt: int) -> DataFrame:
     """Select the columns of the schema, as texts and numbers, with `SHARD` and `PLACE`.
 
     The `frame` is no stream; it goes to so many `shards`. `key` is for the hashes of subjects if the job has a cap,
@@ -51,8 +48,8 @@ def prepared(frame: "DataFrame", schema: "Schema", shards: int, key: bytes | Non
 
 
 def texts_and_numbers(
-    frame: "DataFrame", names: Sequence[str], numeric: Collection[str], subject: str | None = None
-) -> "dict[str, Column]":
+    frame: DataFrame, names: Sequence[str], numeric: Collection[str], subject: str | None = None
+) -> dict[str, Column]:
     """Return columns by name: Float64 or valid text, the two kinds that an `Encoder` reads.
 
     The `names` may be paths with dots; those in `numeric` may be numbers. `subject` is the column of subjects. Raises
@@ -61,7 +58,7 @@ def texts_and_numbers(
     return {name: _column(frame, name, name in numeric, name == subject) for name in names}
 
 
-def _column(frame: "DataFrame", name: str, numeric: bool, subject: bool) -> "Column":
+def _column(frame: DataFrame, name: str, numeric: bool, subject: bool) -> Column:
     if name in frame.columns:
         found, kind = sf.col(f"`{name}`"), frame.schema[name].dataType
     else:

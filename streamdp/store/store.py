@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
-from streamdp.database.interface import Connection
+from streamdp.database.interface import Connection, Session
 from streamdp.database.opening import open_database
 from streamdp.errors import ConfigError, FencedError, StoreError, check_texts, listed
 from streamdp.ledger.ledger_rows import wait_for_writers
@@ -34,7 +34,6 @@ from streamdp.store.snapshot_codec import commit_columns, history_checksum, read
 from streamdp.store.tables import ADD_SHARD, NAMES, OF_SHARD, STORE_FORMAT, ShardRow, named
 
 if TYPE_CHECKING:
-    from streamdp.database.interface import Session
     from streamdp.ledger.stored import StoredLedger
     from streamdp.store.answers import Answers
 
@@ -236,7 +235,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 out[shard] = read_snapshot(row, job, self._database.name)
         return out
 
-    def end_left(self, left: "Session | None") -> "Session | None":
+    def end_left(self, left: Session | None) -> Session | None:
         """End the session of an earlier store of the caller, `left`, of which a server does not know that it was cut.
 
         Otherwise it would hold its shard until the server notices, after half a minute. Returns the session of this

@@ -12,10 +12,11 @@ Proof: docs/proofs/local_reports.md.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from streamdp.data.records import Subject
 from streamdp.estimators.estimator import Estimator, of_learner
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, documented
@@ -27,9 +28,6 @@ from streamdp.optim.steps import Clock, Steps
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.mechanisms import Mechanism, MechanismName, mechanism_for
 from streamdp.scaling.units import Scaling
-
-if TYPE_CHECKING:
-    from streamdp.data.records import Subject
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -117,7 +115,7 @@ class _Reports(Estimator):
         """See `Estimator.takes_reports`: not with statistics beside the model, which take some of the records."""
         return self._side_of is None
 
-    def absorb(self, report: Report | Answer, *, subject: "Subject | None" = None) -> None:
+    def absorb(self, report: Report | Answer, *, subject: Subject | None = None) -> None:
         """Apply one report. The guarantee takes over the report's budget.
 
         A gradient that was made for older scales is counted and not learned. A learner cannot recognise a forged

@@ -12,8 +12,9 @@ Proof: docs/proofs/user_level.md.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from streamdp.data.records import Subject
 from streamdp.data.subjects import subject_bytes
 from streamdp.errors import SchemaError
 from streamdp.estimators.batch_methods import batch, phase
@@ -26,9 +27,6 @@ from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import ITEMS, WINDOW, Centre, UserPlan, UserReports
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import Scaling
-
-if TYPE_CHECKING:
-    from streamdp.data.records import Subject
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -134,7 +132,7 @@ class _UserLevel(Estimator):
             **self._on_device,
         )
 
-    def absorb(self, report: UserReport, *, subject: "Subject | None" = None) -> None:
+    def absorb(self, report: UserReport, *, subject: Subject | None = None) -> None:
         """Apply one report. It counts as one record in `n_seen`, because the number of its records is unknown.
 
         A report of a subject over its cap is counted in `n_refused`. A learner cannot recognise a forged report.
@@ -153,7 +151,7 @@ class _UserLevel(Estimator):
             raise SchemaError(f"report: expected what a randomizer returns, got {type(report).__name__}")
         self._take_report(report, subject)
 
-    def close_user(self, subject: "Subject") -> None:
+    def close_user(self, subject: Subject) -> None:
         """End the collection of a user's records: the user reports on those that it has. Without any, do nothing.
 
         Parameters
