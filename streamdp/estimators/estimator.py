@@ -11,8 +11,6 @@ its step or its noise. Records may be lost. A signal handler may read an estimat
 it interrupts may be learned as zeros.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import warnings
@@ -180,12 +178,12 @@ class Estimator(river_base.Estimator, Parameters):
         return [] if self._features is None else [one for one in (self.held_out, self.learner.side) if one is not None]
 
     @property
-    def ledger(self) -> Ledger | None:
+    def ledger(self) -> "Ledger | None":
         """The caps of people, under which records are admitted."""
         return self._admission.ledger
 
     @ledger.setter
-    def ledger(self, ledger: Ledger | None) -> None:
+    def ledger(self, ledger: "Ledger | None") -> None:
         self._admission.use(ledger)
         if "learner" in vars(self):  # not while it is constructed
             self.learner.fast = None  # which asks no ledger
@@ -469,7 +467,7 @@ class Estimator(river_base.Estimator, Parameters):
             fast.watch(watched)
             learner.fast = fast
 
-    def learn_many(self, X: pd.DataFrame | pl.DataFrame | np.ndarray, y: object, *, w: object = WEIGHT) -> None:
+    def learn_many(self, X: "pd.DataFrame | pl.DataFrame | np.ndarray", y: object, *, w: object = WEIGHT) -> None:
         """Learn the rows of a frame in order: the same result as `learn_one` in a loop, with the same noise.
 
         Parameters
@@ -956,7 +954,7 @@ class Estimator(river_base.Estimator, Parameters):
         return self._target_bounds()
 
     @property
-    def encoder(self) -> Schema | None:
+    def encoder(self) -> "Schema | None":
         """The declared public schema, which encodes raw records; None if `features` are names."""
         return self._need_features("encoder").schema
 

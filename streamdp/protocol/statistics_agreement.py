@@ -3,8 +3,6 @@
 The noise follows from the budget and the number of cells; `learners.drawn` owns it, in a process as on a device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -133,7 +131,7 @@ class StatisticsAgreement(Agreed):
     statistics: list[WireStatistic] = Field(min_length=1, max_length=_MOST_STATISTICS)
 
     @classmethod
-    def of(cls, job: str, definition: Definition) -> StatisticsAgreement:
+    def of(cls, job: str, definition: Definition) -> "StatisticsAgreement":
         """The agreement of a `job`. Raises `ConfigError` if devices cannot report to it."""
         statistics = definition.build_estimator()
         if not isinstance(statistics, Statistics) or not statistics.takes_reports:

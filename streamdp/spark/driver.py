@@ -15,8 +15,6 @@ docs/howto/spark.md says what each machine and each disk sees of an attempt; the
 these machines.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import warnings

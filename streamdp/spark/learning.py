@@ -6,8 +6,6 @@ it, also after a crash, because both are in the checkpoint; a number that is com
 has another query. Its batches would not be comparable, so it is refused.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +70,7 @@ def learn_stream(
     trigger: Mapping[str, object] | None = None,
     accepted: Accepted = NOTHING,
     publish: Publish = (),
-) -> StreamLearner:
+) -> "StreamLearner":
     """Start to learn a streaming DataFrame, `df`. Each batch of Spark is one commit.
 
     `job`, `store`, `accepted` and `publish` are as for `learn`, `checkpoint` is the folder of Spark's checkpoint, which
