@@ -14,7 +14,7 @@ from streamdp.config.http import CallsConfig, TokenConfig
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.config.shuffle import MixerSourceConfig
 from streamdp.errors import ConfigError, StreamDPError
-from streamdp.service import events, health, learning, models, pages, predicting, reports
+from streamdp.service import pages
 from streamdp.service.access import Access
 from streamdp.service.guard import Guard
 from streamdp.service.jobs import Job
@@ -23,6 +23,7 @@ from streamdp.service.metrics import ServiceMetrics
 from streamdp.service.mixing import MixingJob
 from streamdp.service.origins import Origins
 from streamdp.service.requests import no_such_path
+from streamdp.service.routes import ROUTES
 
 _log = logging.getLogger("streamdp.service.app")
 
@@ -35,16 +36,6 @@ in place of records.
 A name such as `delays` is that of a job; `/v1/models` lists all of them. If the service has tokens, send one as
 `Authorization: Bearer TOKEN`. A problem is answered as `application/problem+json`, whose `detail` says what to do.
 """
-
-ROUTERS = (
-    predicting.router,
-    learning.router,
-    reports.router,
-    events.router,
-    models.router,
-    health.router,
-    pages.router,
-)
 
 
 class _Application(FastAPI):
@@ -118,14 +109,13 @@ def create_app(
     for name, why in wrong.items():
         _log.error("job %r is not served: %s", name, why)
 
-    routes = [route for router in ROUTERS for route in router.routes]
     app = _Application(
         title="streamdp",
         version=__version__,
         description=_INTRODUCTION,
         lifespan=_lifespan,
         openapi_url=None,
-        routes=routes,
+        routes=[*ROUTES, *pages.router.routes],
     )
     app.router.default = no_such_path
     state = app.state

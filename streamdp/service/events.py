@@ -1,34 +1,18 @@
-"""The route of server-sent events: one for each commit."""
+"""Server-sent events: one for each commit."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
-from streamdp.service import documents, schemas
+from streamdp.service import documents
 from streamdp.service.jobs import Job
-from streamdp.service.models import JobName
-from streamdp.service.problems import responses
-from streamdp.service.requests import Route, job_for
 from streamdp.store.snapshot import Snapshot
 
 KEEP_ALIVE_S = 15.0
 """The time after which an empty comment shows that the connection still holds."""
 _MOST_WAITING = 256
-_EXAMPLE = 'data: {"version": 4, "learned": 2000, "refused": 3, "left_out": 0, "dead": 1, "weights": [...]}\n\n'
-
-router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Route, default_response_class=Response)
-
-
-@router.get("/{job}/events", responses=schemas.text("text/event-stream", _EXAMPLE) | responses(400, 401, 403, 404))
-async def events(request: Request, job: JobName) -> Response:
-    """The present version at once, then one event for each commit. A reader that is too slow misses the oldest ones."""
-    found = job_for(request, job, "read")
-    stream = event_stream(found, request.app.state.stopping)
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 async def event_stream(job: Job, stopping: asyncio.Event) -> AsyncIterator[bytes]:

@@ -21,7 +21,6 @@ from streamdp.data.records import Position, Shard
 from streamdp.errors import StreamDPError
 from streamdp.service import documents
 from streamdp.service.jobs import Job
-from streamdp.service.models import JobName
 from streamdp.service.problems import ProblemError
 from streamdp.service.requests import Route, job_for, no_such_job
 from streamdp.store.report import SHARES, ledger_status
@@ -96,7 +95,7 @@ async def docs(request: Request) -> Response:
 
 
 @router.get("/join/{job}")
-async def join(request: Request, job: JobName) -> Response:
+async def join(request: Request, job: str) -> Response:
     """A form whose answers become a noisy report in the browser."""
     if job not in request.app.state.jobs:
         raise no_such_job()
@@ -118,13 +117,13 @@ async def static(request: Request, name: str) -> Response:
 
 
 @router.get("/page/words/{job}")
-async def words(request: Request, job: JobName) -> Response:
+async def words(request: Request, job: str) -> Response:
     """What people read about the columns, for the form of a job."""
     return documents.answer(job_for(request, job, "report", "read").config.schema_.words())
 
 
 @router.get("/page/job/{job}")
-async def about(request: Request, job: JobName) -> Response:
+async def about(request: Request, job: str) -> Response:
     """What the live page shows beside the model: commits, what waits, why records were unusable, the best constant."""
     found = job_for(request, job, "read")
     return documents.answer(
