@@ -5,6 +5,8 @@ noise. The bounds and categories of a schema are declared in advance, as a user 
 the records. Values outside the bounds occur in `flights()`, and the encoder clips them.
 """
 
+from __future__ import annotations
+
 import importlib.util
 from collections.abc import Iterable
 from pathlib import Path

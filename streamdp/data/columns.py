@@ -1,5 +1,7 @@
 """Raw columns as arrays: texts as codes, texts as numbers, and the faults of the records in them."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Mapping
 from datetime import date, time

@@ -3,6 +3,8 @@
 Each text is read alone: a reader that infers the format from a column would make records depend on each other.
 """
 
+from __future__ import annotations
+
 from streamdp.data.columns import Faults, blank
 from streamdp.data.late import pl
 

@@ -6,6 +6,8 @@ Every constant is declared, so what a record becomes depends on no other record.
 a record without a value is still one record, and its row has the same bounds as any other.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Polars, imported at its first use, because it is in the extra `cli` and many commands end without it."""
+"""Polars, imported at its first use, because it is in the extra `cli` and many commands end without it.
+
+A module with types of `pl` imports annotations from the future: evaluated, they would be its first use.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,5 +1,7 @@
 """How numbers are written in a text file: the decimal mark, what stands between groups of digits, and units."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 

@@ -4,6 +4,8 @@ Scaling by statistics of the stream (a running mean, a running maximum) would re
 Here every constant comes from the declaration, so the encoding of a record depends on no other record.
 """
 
+from __future__ import annotations
+
 import copy
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -165,7 +167,7 @@ class Schema:
             return per
         return tuple(n for n, d in self.declarations.items() if per and n != name and not d.length)
 
-    def reading(self, notation: Notation) -> "Schema":
+    def reading(self, notation: Notation) -> Schema:
         """See `records.Encoder.reading`."""
         found = copy.copy(self)
         found.notation = notation

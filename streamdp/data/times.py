@@ -1,5 +1,7 @@
 """The column with the time of a record: read by its declared unit, and compared with the present."""
 
+from __future__ import annotations
+
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo

@@ -6,6 +6,8 @@ each other only as the tables say, has none of this (McKenna, Sheldon, Miklau, "
 inference for differential privacy", 2019). It follows from what was released, so it spends nothing.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
