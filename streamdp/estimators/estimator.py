@@ -934,9 +934,9 @@ class Estimator(river_base.Estimator, Parameters):
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
     def _named(self, theta: np.ndarray, names: list[object]) -> dict[object, object]:
-        if self.learner.problem.loss.least_scale is not None:
-            names = [*names, "(error spread)"]
-        return dict(zip(names, theta.tolist(), strict=True))
+        loss = self.learner.problem.loss  # one that grows ends with a scale that is not the spread of errors
+        spread = [] if loss.least_scale is None or loss.grows else ["(error spread)"]
+        return dict(zip([*names, *spread], theta.tolist(), strict=not loss.grows))
 
     @property
     def feature_names(self) -> tuple[Any, ...]:

@@ -53,7 +53,7 @@ def dropped(counts: Counts) -> str | None:
 _CHANGES = {
     "unknown_category": "declare its other values, or other: true",
     "unknown_class": "declare all its classes, written as in the data",
-    "missing": "say what a gap means by missing: and schema.missing_values",
+    "missing": "say what a gap of a feature means by missing:; nothing is learned without target, time and subject",
     "not_a_number": "declare categories (a target: classes), its gaps in schema.missing_values, or source.decimal",
     "not_finite": "say what a gap means by missing:",
     "not_a_date": "declare its format",

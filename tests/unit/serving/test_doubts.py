@@ -219,6 +219,17 @@ def test_batches_whose_noise_hides_the_columns_are_told() -> None:
         assert told in found
 
 
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_a_scale_that_is_no_spread_of_errors_is_no_weight_that_waits_for_an_interval(loss: str) -> None:
+    """Before, it had no interval with any number of records, and each such model was doubted because of it."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.0, 1.0, (40_000, 1))
+    model = PanPrivateRegressor(loss, "eps=8,delta=1e-6", features={"a": (-1, 1)}, target=(0, 10), seed=1)
+    model.learn_arrays(X, rng.poisson(np.exp(0.5 * X[:, 0])).astype(float))
+    assert [(one.name, one.settled) for one in weights(model)] == [("a", True), ("(intercept)", True)]
+    assert doubts(model, Counts(40_000, 0, 0)) == []
+
+
 def test_weights_without_an_interval_say_how_many_records_settle_them() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 2))
     model = LDPASGDRegressor(features=["a", "b"], budget="eps=1", seed=1)
