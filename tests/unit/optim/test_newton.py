@@ -106,7 +106,7 @@ def test_batches_grow_by_the_rule(deviation: float, follow: bool, replans: bool)
 
 @each
 def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> None:
-    """Three batches of different sizes; the sums are arbitrary."""
+    """Three batches of different sizes, of which one is short; the sums are arbitrary."""
     rng = np.random.default_rng(5)
     z, d, q, V = 3.0, curvature.parameters, curvature.columns, curvature.variance
     walk = newton(curvature, z)
@@ -114,13 +114,13 @@ def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> No
     for size in (50, 9, 400):
         total = np.abs(rng.normal(size=curvature.size)) * size
         sigma = walk.estimate[-1] if curvature is HUBER else 4.0
+        tau = 1 / (V / size + z**2 * d / size**2)
         near = bent = 0.0
         if points:  # A has the weight of the newest block, by its own error, with the way to the present point
             ways, A = np.array(points)[:, :q] - walk.middle[:q], walk.state.hessian(q)
             errors = noise / weight**2 * q * np.sum(ways**2, axis=1) + 0.09 * np.sum((ways @ A) ** 2, axis=1)
-            near = 1 / (1 + information[-1] * errors[-1])
+            near = max(1 / (1 + information[-1] * errors[-1]), 1 - tau / (4 * weight))
             bent = near * (points[-1][-1] / walk.middle[d - 1] if curvature is HUBER else 1.0)  # A of another sigma
-        tau = 1 / (V / size + z**2 * d / size**2)
         points.append(walk.middle)
         information.append(tau)
         means.append(total[:d] / size)
