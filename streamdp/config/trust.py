@@ -116,7 +116,7 @@ def completed(settings: Mapping[str, object]) -> dict[str, object]:
         return _with_statistics(job, model)
     if model.get("estimator") is None:
         trust = usual_trust(job) if model.get("trust") is None else model["trust"]
-        if trust not in ANSWERS:
+        if trust not in tuple(ANSWERS):
             return job
         model["estimator"] = chosen(trust, classes=_mapping(schema, "target").get("classes") is not None)
     if model["estimator"] not in ESTIMATORS or model["estimator"] == STATISTICS:

@@ -104,7 +104,7 @@ class Reader:
             return {}
         columns = [column for each in (of, by) for column in (each if isinstance(each, list | tuple) else (each,))]
         if not isinstance(given, Mapping):
-            if not counted or isinstance(of, list | tuple):
+            if not counted or isinstance(of, list | tuple | Mapping):
                 raise ConfigError("expected edges to be a mapping, from each number to its edges")
             return {of: given}
         sorts = columns if counted else columns[1:]

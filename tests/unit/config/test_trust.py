@@ -89,8 +89,9 @@ def test_both_may_be_given_if_they_agree() -> None:
     assert job(model={"trust": "nobody", "estimator": "LDPSGDRegressor"}).model.estimator == "LDPSGDRegressor"
     with pytest.raises(ConfigError, match=r"estimator: WindowedRegressor disagree.*means trust: window; leave one"):
         job(model={"trust": "nobody", "estimator": "WindowedRegressor"})
-    with pytest.raises(ConfigError, match="expected one of nobody, process, window, shuffler"):
-        job(model={"trust": "me"})
+    for wrong in ("me", ["process"]):
+        with pytest.raises(ConfigError, match="expected one of nobody, process, window, shuffler"):
+            job(model={"trust": wrong})
 
 
 @pytest.mark.parametrize(("records", "delta"), [(500, 1e-6), (100_000, 1e-6), (1_200_000, 1e-8), (None, 1e-8)])

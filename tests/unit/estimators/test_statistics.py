@@ -275,6 +275,7 @@ def test_a_mean_is_within_its_bounds_however_large_the_noise() -> None:
         ({"a": {"count": ["age", "region"]}}, "the edges of its bins"),
         ({"a": {"quantile": 1.0, "of": "charge"}}, r"in \(0, 1\)"),
         ({"a": {"quantile": [0.5, 0.25], "of": "charge"}}, "ascending"),
+        ({"a": {"histogram": {}, "edges": [1, 2, 3]}}, "expected edges to be a mapping"),
         ({"a": {"histogram": "age", "edges": [1, 1, 2]}}, "ascending"),
         ({"a": {"mean": "charge", "share": 0}}, "from 1e-6 to 1e6"),
         ({"a": {"mean": ["charge"]}}, "declared feature"),
