@@ -18,13 +18,23 @@ from streamdp.data.encoder import column_of
 from streamdp.data.transforms import CURVES
 from streamdp.errors import BudgetError, ConfigError, is_number, suggestion
 from streamdp.estimators.features import SchemaFeatures
-from streamdp.learners.cells import Cells, Index, Thirds, Values, bins, cells_around, crossed, levels
-from streamdp.learners.chosen import Chosen
+from streamdp.learners.cells import (
+    Cells,
+    Chosen,
+    Index,
+    Keyed,
+    Ranks,
+    Thirds,
+    Values,
+    bins,
+    cells_around,
+    crossed,
+    levels,
+    shown,
+)
 from streamdp.learners.hitters import Hitters
-from streamdp.learners.keyed import Keyed, shown
 from streamdp.learners.local_counts import CellReports, ReportPart
 from streamdp.learners.local_roots import Roots
-from streamdp.learners.ranks import Ranks
 from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
 from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, frequencies, means
 

@@ -2,7 +2,7 @@
 
 A declaration becomes a block of numbers that a record adds (`streamdp.learners.cells`). If a process or a shuffler may
 see raw records, all blocks are one vector, and their sum is released with noise in batches (`streamdp.learners.sums`).
-If the operator may hold a window, a pure budget means Laplace noise and drawn quantiles (`streamdp.learners.held`). If
+If the operator may hold a window, a pure budget means Laplace noise and drawn quantiles (`streamdp.learners.sums`). If
 nobody may, each record reports about one of them (`streamdp.learners.drawn`). Values and limits are read from either by
 `streamdp.reading.estimates`.
 
@@ -41,12 +41,11 @@ from streamdp.estimators.parameters import documented
 from streamdp.learners.cells import Block
 from streamdp.learners.divided import SumsPart
 from streamdp.learners.drawn import Drawn, DrawnAnswer
-from streamdp.learners.held import WHOLE, HeldPure, HeldSums, PanPure
 from streamdp.learners.learner import WITH_DELTA, Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_counts import ReportPart
 from streamdp.learners.series import KEPT, Series, furthest
-from streamdp.learners.sums import BatchSum, Held, Mixed, Pan, Sums
+from streamdp.learners.sums import WHOLE, BatchSum, Held, HeldPure, HeldSums, Mixed, Pan, PanPure, Sums
 from streamdp.ledger.periods import in_units, whole_seconds
 from streamdp.privacy.entropy import AnyRng, entropy, fresh_words
 from streamdp.privacy.guarantees import Budget, PureDP, parse_budget

@@ -17,10 +17,11 @@ from streamdp.aggregation.block_loops import DrawnReport
 from streamdp.errors import SchemaError
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.local_counts import ReportPart, epsilon_of
+from streamdp.learners.local_counts import ReportPart
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng, FreshRng, FreshWords, uniform
 from streamdp.privacy.guarantees import Budget
+from streamdp.privacy.mechanisms.response import epsilon_of
 
 _WORDS = 1 << 20
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
-from streamdp.learners.cells import Index
-from streamdp.learners.keyed import shown
+from streamdp.learners.cells import Index, shown
 from streamdp.learners.local_counts import Oracle, ReportPart
 from streamdp.privacy.entropy import mixed, uniform
 from streamdp.reading.estimates import Frequencies

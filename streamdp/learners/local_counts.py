@@ -18,24 +18,12 @@ from streamdp.data.floats import finite_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Cells, Index, Values
 from streamdp.privacy.entropy import uniform
-from streamdp.privacy.guarantees import Budget, amount
-from streamdp.privacy.mechanisms.response import truth
 from streamdp.reading.estimates import Frequencies
 
 _LEVELS = (2, 3, 5, 9, 17)
 _CAREFUL = 1 - 2.0**-30  # more than the errors of the arithmetic
 _SIXTEEN = 2.0**16
 _TAIL = 60.0  # an honest report passes with a probability of at least 1 - 2 e^-60
-
-
-def epsilon_of(budget: Budget) -> float:
-    """The largest epsilon whose reports keep a budget: of a mu, log(p / (1 - p)) with p = Phi(mu / 2).
-
-    The trade-off function of an epsilon-DP report lies above that of randomised response with the same epsilon, which
-    is mu-GDP (see `mechanisms.response`). A delta is not used.
-    """
-    p = float(truth(budget, np.array([amount(budget)]))[0])
-    return math.log(p / (1 - p))
 
 
 class Oracle:

@@ -7,8 +7,7 @@ import numpy as np
 
 from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import average_gradients
-from streamdp.privacy.guarantees import Budget, amount
-from streamdp.privacy.mechanisms.response import truth
+from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.search import Question
 from streamdp.scaling.units import Bounds
 
@@ -42,11 +41,6 @@ def is_within(question: Question, X: np.ndarray, y: np.ndarray, bounds: Bounds |
     if bounds is not None:
         value = min(max(value, bounds[0]), bounds[1])
     return question.low <= value < question.high
-
-
-def chance_of_truth(budget: Budget) -> float:
-    """Return the probability that a user with a budget answers with the true bit."""
-    return float(truth(budget, np.array([amount(budget)]))[0])
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from streamdp.learners.user_answers import (
     MOST_ITEMS,
     UserReport,
     averages,
-    chance_of_truth,
     is_within,
     sensitivity_of_average,
 )
@@ -35,7 +34,7 @@ from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import PrivUnit
 from streamdp.privacy.mechanisms.privunit import arithmetic_delta
-from streamdp.privacy.mechanisms.response import respond
+from streamdp.privacy.mechanisms.response import chance_of_truth, respond
 from streamdp.privacy.release import JOINED, REFUSED, Prepared
 from streamdp.privacy.statement import REPORT, Unit, arithmetic_note
 from streamdp.reading.change import OnChange, follows

@@ -15,9 +15,10 @@ from streamdp.estimators.declared import MOST_CELLS, Declared
 from streamdp.estimators.statistics import Statistics
 from streamdp.learners.cells import Cells, Index, Values, bins, crossed, levels
 from streamdp.learners.hitters import Hitters
-from streamdp.learners.local_counts import CellReports, ReportPart, epsilon_of
+from streamdp.learners.local_counts import CellReports, ReportPart
 from streamdp.learners.local_roots import Roots
 from streamdp.privacy.guarantees import parse_budget
+from streamdp.privacy.mechanisms.response import epsilon_of
 from streamdp.protocol.local_agreement import (
     PROTOCOL,
     Agreed,

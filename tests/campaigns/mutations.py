@@ -142,28 +142,28 @@ MUTATIONS = [
     # -- windows of statistics
     Mutation(
         "the sums of a window have no noise",
-        "streamdp/learners/held.py",
+        "streamdp/learners/sums.py",
         "total, found = super().close(rng, rows), []",
         "total, found = self.total / self.sum.cells, []",
         "tests/statistical/test_statistics.py",
     ),
     Mutation(
         "sums by texts get no noise",
-        "streamdp/learners/keyed.py",
+        "streamdp/learners/cells.py",
         "sums += noise",
         "noise += sums",
         "tests/statistical/test_statistics.py",
     ),
     Mutation(
         "texts of few records are shown",
-        "streamdp/learners/keyed.py",
+        "streamdp/learners/cells.py",
         "_exceeded(self.parts, delta) * scale",
         "0.5 * _exceeded(self.parts, delta) * scale",
         "tests/statistical/test_statistics.py",
     ),
     Mutation(
         "tables are chosen without noise",
-        "streamdp/learners/chosen.py",
+        "streamdp/learners/cells.py",
         "(distances + noise).__getitem__",
         "distances.__getitem__",
         "tests/statistical/test_statistics.py",
@@ -191,7 +191,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the quantiles of a window spend twice their share",
-        "streamdp/learners/ranks.py",
+        "streamdp/learners/cells.py",
         "epsilon * share / (4 if several else 2)",
         "epsilon * share / (2 if several else 1)",
         "tests/unit/estimators/test_statistics.py",

@@ -10,16 +10,13 @@ import pytest
 from streamdp import ApproxDP, GaussianDP, PureDP, stats
 from streamdp.config.definition import Definition
 from streamdp.estimators.statistics import Statistics
-from streamdp.learners.cells import Cells, Index, Kept, Thirds, Values, bins, levels
-from streamdp.learners.chosen import Chosen
-from streamdp.learners.held import HeldPure, PanPure
+from streamdp.learners.cells import BINS, Cells, Chosen, Index, Kept, Keyed, Ranks, Thirds, Values, bins, drawn, levels
 from streamdp.learners.hitters import Hitters
-from streamdp.learners.keyed import Keyed
-from streamdp.learners.local_counts import Oracle, epsilon_of
-from streamdp.learners.ranks import BINS, Ranks, drawn
-from streamdp.learners.sums import Held, Pan
+from streamdp.learners.local_counts import Oracle
+from streamdp.learners.sums import Held, HeldPure, Pan, PanPure
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms.additive import grid_laplace
+from streamdp.privacy.mechanisms.response import epsilon_of
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.report_desk import ReportDesk
 from tests.support.audit import lower_bound

@@ -33,13 +33,12 @@ from streamdp.data.subjects import Dated, subject_bytes
 from streamdp.errors import StreamDPError
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.learners.drawn import Drawn
-from streamdp.learners.held import HeldPure, LaplaceSum
 from streamdp.learners.local_counts import CellReports
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.local_roots import Roots
 from streamdp.learners.pan import PanBatches
 from streamdp.learners.shuffle import ShuffleBatches
-from streamdp.learners.sums import Mixed
+from streamdp.learners.sums import HeldPure, LaplaceSum, Mixed
 from streamdp.ledger.loans import CarriedRows
 from streamdp.ledger.periods import parse_cap
 from streamdp.optim.newton import Newton

@@ -23,10 +23,10 @@ from streamdp import (
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators import declared
 from streamdp.estimators.declared import OfNumber
-from streamdp.learners.held import HeldPure, PanPure
 from streamdp.learners.learner import Learner
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.side_statistics import divided
+from streamdp.learners.sums import HeldPure, PanPure
 from streamdp.ledger.admission import all_fit
 from streamdp.ledger.caps import cap_numbers, check_counts, shared_numbers, spend_numbers
 from streamdp.ledger.periods import RenewingCap

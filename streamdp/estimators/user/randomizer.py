@@ -20,13 +20,12 @@ from streamdp.learners.user_answers import (
     MOST_ITEMS,
     UserReport,
     averages,
-    chance_of_truth,
     is_within,
     sensitivity_of_average,
 )
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, Rng
-from streamdp.privacy.mechanisms.response import respond
+from streamdp.privacy.mechanisms.response import chance_of_truth, respond
 from streamdp.scaling.search import Question
 from streamdp.scaling.units import Units, declared
 

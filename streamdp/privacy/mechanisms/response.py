@@ -5,12 +5,14 @@ Claim: the noisy bit keeps the budget of its record, for any two records and any
 Proof: docs/proofs/noise.md. Source: Warner 1965; Dong, Roth, Su 2022 for the trade-off functions.
 """
 
+import math
+
 import numpy as np
 import scipy
 
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import Rng
-from streamdp.privacy.guarantees import Budget, GaussianDP
+from streamdp.privacy.guarantees import Budget, GaussianDP, amount
 
 _ROUNDING = 2.0**-50
 
@@ -23,6 +25,21 @@ def truth(budget: Budget, amounts: np.ndarray) -> np.ndarray:
         else scipy.special.expit(np.asarray(amounts))
     )
     return np.asarray(np.maximum(0.5, np.minimum(p * (1 - _ROUNDING), 1 - _ROUNDING)))
+
+
+def chance_of_truth(budget: Budget) -> float:
+    """Return the probability of a true answer that spends `budget`."""
+    return float(truth(budget, np.array([amount(budget)]))[0])
+
+
+def epsilon_of(budget: Budget) -> float:
+    """The largest epsilon whose reports keep a budget: of a mu, log(p / (1 - p)) with p = Phi(mu / 2).
+
+    The trade-off function of an epsilon-DP report lies above that of randomised response with the same epsilon, which
+    is mu-GDP. A delta is not used.
+    """
+    p = chance_of_truth(budget)
+    return math.log(p / (1 - p))
 
 
 def respond(bit: bool, keep: float, rng: Rng) -> bool:

@@ -10,8 +10,7 @@ import pytest
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators import statistics
 from streamdp.estimators.statistics import Statistics
-from streamdp.learners.cells import levels
-from streamdp.learners.chosen import CHOICE, Chosen
+from streamdp.learners.cells import CHOICE, Chosen, levels
 from streamdp.learners.sums import Held, divided
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 

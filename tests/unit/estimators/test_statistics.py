@@ -23,11 +23,22 @@ from streamdp.config.trust import completed
 from streamdp.data.times import Calendar
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
 from streamdp.estimators import Statistics
-from streamdp.learners import ranks
-from streamdp.learners.cells import SQUARES, Cells, Index, Thirds, Values, bins, levels, square_root, sums_of
+from streamdp.learners import cells
+from streamdp.learners.cells import (
+    SQUARES,
+    Cells,
+    Index,
+    Thirds,
+    Values,
+    bins,
+    distances,
+    levels,
+    square_root,
+    sums_of,
+    weights,
+)
 from streamdp.learners.drawn import Drawn
 from streamdp.learners.local_counts import CellReports, Oracle
-from streamdp.learners.ranks import distances, weights
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
 from tests.support.oracles import reports, vectors
@@ -906,12 +917,12 @@ def test_the_law_of_each_draw_is_as_far_from_its_neighbours_as_its_share_of_epsi
 ) -> None:
     """At a rank between two wide gaps of bins, one of which a moved record makes nearer and the other one farther."""
     asked: list[tuple[float, float, float, float]] = []
-    monkeypatch.setattr(ranks, "drawn", lambda counts, *given: asked.append(given[:4]) or 0)
+    monkeypatch.setattr(cells, "drawn", lambda counts, *given: asked.append(given[:4]) or 0)
     groups = levels(0, 2) if several else Index()
-    ranks.Ranks(groups, 1, (0.5,)).released(np.zeros(1000, dtype=np.int64), 1.0, 0.0, SeededEntropy(1))
-    for_draws = 1 - ranks.COUNTED * several
-    shares = [for_draws * part for part in (ranks.VALUE, (1 - ranks.VALUE) / 2, (1 - ranks.VALUE) / 2)]
-    assert sum(shares) + ranks.COUNTED * several == pytest.approx(1)
+    cells.Ranks(groups, 1, (0.5,)).released(np.zeros(1000, dtype=np.int64), 1.0, 0.0, SeededEntropy(1))
+    for_draws = 1 - cells.COUNTED * several
+    shares = [for_draws * part for part in (cells.VALUE, (1 - cells.VALUE) / 2, (1 - cells.VALUE) / 2)]
+    assert sum(shares) + cells.COUNTED * several == pytest.approx(1)
     for (q, shift, unit, steepness), share in zip(asked, shares, strict=True):
         below = math.ceil(500 + shift) - 1
         counts = np.zeros(3002, dtype=np.int64)

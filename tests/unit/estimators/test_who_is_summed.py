@@ -12,10 +12,9 @@ from streamdp.config import definition
 from streamdp.estimators import estimator, held_out_statistics
 from streamdp.estimators.held_out_statistics import HeldOutStatistics
 from streamdp.learners.drawn import Drawn
-from streamdp.learners.held import HeldPure
 from streamdp.learners.series import Series
 from streamdp.learners.side_statistics import SideStatistics, divided
-from streamdp.learners.sums import Pan
+from streamdp.learners.sums import HeldPure, Pan
 from streamdp.learners.window_buffer import Gathering
 from streamdp.ledger import ledger as ledgers
 from streamdp.ledger.ledger import Ledger
