@@ -37,8 +37,7 @@ from streamdp.data.schema import Schema
 from streamdp.datasets import flights, insurance
 from streamdp.privacy.mechanisms import Gaussian
 from streamdp.service.app import create_app
-from streamdp.service.guard import Guard
-from streamdp.service.origins import Origins
+from streamdp.service.guard import Guard, Origins
 from streamdp.service.problems import ProblemError, problem_of
 from streamdp.service.requests import Route
 from streamdp.store.snapshot import Counts

@@ -27,10 +27,9 @@ from streamdp.config.job import NOTHING, JobConfig, make_config
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
-from streamdp.spark.gathering import Gather, PartitionQuestion, user_sum
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
-from streamdp.spark.task import SEALED, Result, encode_load
+from streamdp.spark.task import SEALED, Gather, PartitionQuestion, Result, encode_load, user_sum
 from streamdp.store.state_codec import decode_state
 
 PAGE = Path(__file__).with_suffix(".md")

@@ -2,19 +2,26 @@
 
 This is our own code because a stream needs what CSV libraries do not tell: where each record ends, so that a run can
 continue after it, and which records are malformed, so that one bad quote costs one line and not the rest of the file.
-It is also the one definition of CSV for `files.CSVSource` and `csvrows.CSVRows`. Python's `csv` module and polars give
+It is also the one definition of CSV for `files.CSVSource` and `CSVRows`. Python's `csv` module and polars give
 neither, and repair malformed records silently, each in its own way. polars still reads the values of records that all
 readers take apart in the same way.
+
+`CSVRows` has rows as text, for commands that do not encode records: `streamdp predict` writes an unusable record
+without a prediction, `produce` stops with an error, and a source makes it a dead letter. A row number counts records,
+and the header is 1. Two rules differ: a source makes a dead letter of an empty line, and here it is skipped; a source
+does not read a last record without an end, because it may learn a part of it, and here it counts.
 """
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 
-from connectors.recordblocks import MAX_RECORD_BYTES, Grammar, Records, count_byte, cut_lines, find_byte
+from connectors.recordblocks import MAX_RECORD_BYTES, Grammar, RecordBlocks, Records, count_byte, cut_lines, find_byte
+from connectors.textform import TextForm
 from streamdp.data.records import PACKED
 from streamdp.errors import ConfigError, SchemaError, SourceError, suggestion
 
@@ -252,3 +259,67 @@ def _is_even(numbers: np.ndarray) -> np.ndarray:
 def _per_record(places: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """(n,) how many of the sorted places lie in each record."""
     return np.diff(np.searchsorted(places, ends), prepend=0)
+
+
+_WAIT_S = 60.0
+
+
+class CSVRow(NamedTuple):
+    """A record of a CSV file."""
+
+    number: int  # how many records precede it, plus 1; the header counts
+    fields: list[str]  # see `CSVGrammar.read` for those of an unusable record
+    reason: str | None  # why it is unusable; None if it is not
+
+
+class CSVRows:
+    """The rows of a CSV file, in lists as they arrive. Empty lines are skipped.
+
+    `path`, `delimiter` and `form` are as for `files.CSVSource`; the header must name `columns` exactly once, in any
+    order and among others. Waits for the header. Raises `SourceError` if the file cannot be read, and `SchemaError` if
+    there is no header or it does not fit.
+    """
+
+    def __init__(
+        self, path: str, delimiter: str | None = None, columns: Sequence[str] = (), form: TextForm | None = None
+    ) -> None:
+        self.grammar = CSVGrammar(usual_delimiter(path) if delimiter is None else delimiter, columns, whole=True)
+        self._blocks = RecordBlocks(path, self.grammar, whole=True, form=form)
+        self._records: Records | None = None
+        while not (self._blocks.has_header or self._blocks.finished):
+            self._records = self._blocks.next(_WAIT_S)
+        if self.names in ([], [""]):
+            self.close()
+            raise SchemaError(f"{self._blocks.name}: expected a header line with the names of columns")
+
+    @property
+    def header(self) -> list[str]:
+        """The fields of the header as they are written, but for the byte order mark."""
+        return self.grammar.header
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [name.strip() for name in self.header]
+
+    def __iter__(self) -> Iterator[list[CSVRow]]:
+        return map(self._rows, self.blocks())
+
+    def blocks(self) -> Iterator[Records]:
+        """The records as they arrive, with empty lines."""
+        records = self._records
+        while records is not None or not self._blocks.finished:
+            if records is not None:
+                yield records
+            records = self._blocks.next(_WAIT_S)
+
+    def _rows(self, records: Records) -> list[CSVRow]:
+        count = len(records.ends)
+        first = self._blocks.row - count + 1
+        read = (self.grammar.read(raw, records.flaws.get(i)) for i, raw in enumerate(records.raw(range(count))))
+        rows = (CSVRow(number, *found) for number, found in enumerate(read, start=first))
+        return [row for row in rows if row.reason != "empty_line"]
+
+    def close(self) -> None:
+        """Close the file; standard input stays open. Safe to call twice."""
+        self._blocks.close()

@@ -1,4 +1,4 @@
-"""The compiled pass of `jsonscan` over the bytes of a block."""
+"""The compiled pass of `jsonrows` over the bytes of a block."""
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memcpy

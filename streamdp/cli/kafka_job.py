@@ -30,7 +30,7 @@ T = TypeVar("T")
 _UNHEARD = logging.NullHandler()
 
 if TYPE_CHECKING:
-    from connectors.csvrows import CSVRow
+    from connectors.csvgrammar import CSVRow
     from connectors.kafka import KafkaSource
     from connectors.kafkasink import SnapshotTopic
     from streamdp.config.file import FileSourceConfig
@@ -191,7 +191,7 @@ def produce(
     `topic`, `brokers`, `key` and `partitions` are those of `streamdp produce`; `source` is the file and how it
     is written, or its path.
     Empty lines are skipped. Raises `SchemaError` for a column that is not there and for a row that is unusable by the
-    rules of `connectors.csvrows`, `SourceError` if the file cannot be read or the rows cannot be sent.
+    rules of `connectors.csvgrammar`, `SourceError` if the file cannot be read or the rows cannot be sent.
     """
     need_clients()
     from connectors.kafkasink import TopicWriter, make_topic, send_all
@@ -219,10 +219,10 @@ def _with_texts(rows: list[CSVRow], notation: Notation | None) -> Iterator[tuple
 
 
 def _messages(source: FileSourceConfig, key: str | None) -> Iterator[tuple[bytes | None, bytes]]:
-    """Keys and values of messages. Rows are read by the rules of `connectors.csvrows`; an unusable one is an error."""
+    """Keys and values of messages. Rows are read by the rules of `csvgrammar`; an unusable one is an error."""
     import orjson
 
-    from connectors.csvrows import CSVRows
+    from connectors.csvgrammar import CSVRows
 
     path = source.paths[0]
     with closing(CSVRows(path, source.delimiter, form=source.form)) as rows:

@@ -13,8 +13,7 @@ from streamdp.data.records import PACKED, Encoder
 from streamdp.errors import SourceError
 
 if TYPE_CHECKING:
-    from connectors.filelist import FileList
-    from connectors.recordfile import RecordFile
+    from connectors.recordfile import FileList, RecordFile
     from connectors.textform import TextForm
 
 
@@ -162,7 +161,7 @@ class FileSourceConfig(ReadConfig):
         """
         if isinstance(self.path, str) and not (os.path.isdir(self.path) or self._stored_folder):
             return self._build_one(self.files()[0], encoder)
-        from connectors.filelist import FileList
+        from connectors.recordfile import FileList
 
         return FileList(self.files(), partial(self._build_one, encoder=encoder))
 

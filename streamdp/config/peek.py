@@ -11,7 +11,7 @@ from itertools import islice
 import polars as pl
 
 from connectors.bytestream import ByteStream
-from connectors.csvrows import CSVRows
+from connectors.csvgrammar import CSVRows
 from connectors.textform import TextForm
 from streamdp.config.draft import DraftColumn
 from streamdp.config.file import FileType

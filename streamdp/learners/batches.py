@@ -22,8 +22,7 @@ import numpy as np
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import NotAtBoundaryError, NotAvailableError, check_choice, check_whole
 from streamdp.learners.learner import WITH_DELTA, Learner
-from streamdp.learners.linear_problem import Columns, LinearProblem
-from streamdp.learners.region import USUAL, Region, check_newton, check_unplanned
+from streamdp.learners.linear_problem import USUAL, Columns, LinearProblem, Region, check_newton, check_unplanned
 from streamdp.optim.ac_sa import Problem
 from streamdp.optim.batch_steps import BatchSteps, Probes
 from streamdp.optim.curvature import Curvature, has_curvature

@@ -13,9 +13,8 @@ from streamdp.data.floats import finite_array, floats
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
 from streamdp.learners.learner import WITH_DELTA, Collector, People
-from streamdp.learners.linear_problem import Columns, LinearProblem
+from streamdp.learners.linear_problem import PLANNED_ONLY, USUAL, Columns, LinearProblem, Region, check_unplanned
 from streamdp.learners.open_users import OpenUsers, Users
-from streamdp.learners.region import PLANNED_ONLY, USUAL, Region, check_unplanned
 from streamdp.learners.user_answers import (
     MOST_ITEMS,
     UserReport,

@@ -16,12 +16,11 @@ from streamdp.config.shuffle import MixerSourceConfig
 from streamdp.errors import ConfigError, StreamDPError
 from streamdp.service import pages
 from streamdp.service.access import Access
-from streamdp.service.guard import Guard
+from streamdp.service.guard import Guard, Origins
 from streamdp.service.jobs import Job
 from streamdp.service.learning_job import LearningJob
 from streamdp.service.metrics import ServiceMetrics
 from streamdp.service.mixing import MixingJob
-from streamdp.service.origins import Origins
 from streamdp.service.requests import no_such_path
 from streamdp.service.routes import ROUTES
 

@@ -1,13 +1,17 @@
-"""What surrounds every request: its time, the host that it names, the shutdown, and errors without values."""
+"""What surrounds every request: its time, the host that it names, the shutdown, and errors without values.
+
+`Origins` lets web pages of other origins (CORS) that a job names in.
+"""
 
 import asyncio
 import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamdp.runtime.tracing import span
@@ -164,3 +168,27 @@ def _names_loopback(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1")
     found = _HOST.fullmatch(host)
     return found is not None and is_loopback((found[1] or found[2]).lower())
+
+
+class Origins:
+    """Adds the headers of CORS to the answers of jobs that name origins (`by_job`)."""
+
+    def __init__(self, app: ASGIApp, by_job: Mapping[str, Sequence[str]]) -> None:
+        self._app = app
+        self._by_job = {
+            job: CORSMiddleware(
+                app,
+                allow_origins=origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match"],
+                expose_headers=["ETag", "Retry-After"],
+            )
+            for job, origins in by_job.items()
+            if origins
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; see the ASGI specification."""
+        parts = scope["path"].split("/") if scope["type"] == "http" else []
+        job = parts[3] if parts[:3] == ["", "v1", "models"] and len(parts) > 3 else ""
+        await self._by_job.get(job, self._app)(scope, receive, send)

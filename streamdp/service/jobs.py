@@ -1,24 +1,105 @@
-"""The jobs of a service: each shows its last committed model. A job that does not learn here follows its store."""
+"""The jobs of a service: each shows its last committed model. A job that does not learn here follows its store.
+
+`Follower` reads what all processes have committed of a job from its store, without its lock.
+"""
 
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig
-from streamdp.errors import reason_of
+from streamdp.errors import StoreError, StoreMismatchError, StreamDPError, reason_of
 from streamdp.protocol.report_desk import Issued, ReportDesk
 from streamdp.runtime.calls import Calls
 from streamdp.service.features import RecordReader
-from streamdp.service.following import FOLLOW_S, Follower, Found
 from streamdp.service.problems import ProblemError, busy
 from streamdp.serving.holdout import Holdout
-from streamdp.serving.snapshots import Model, restore
+from streamdp.serving.snapshots import Model, combined, newest, restore
 from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.store import Store
+
+FOLLOW_S = 0.5
+"""The time between two looks at the store of a job that another process learns, in seconds."""
+
+LEFT_S = 60.0
+"""After this time without a service, reports for a shard are no longer kept for the next one, in seconds."""
+
+
+class Found(NamedTuple):
+    """What a look at the store found."""
+
+    snapshot: Snapshot | None = None  # the last committed one, all shards combined; None if it is the known one
+    measures: dict[str, object] | None = None  # scores on the public holdout; None without a holdout
+    trouble: str | None = None  # why the store cannot be read, without values; None if it can
+
+
+class Follower:
+    """Reads the store of one job. Threads may share it."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self._config = config
+        self._holdout = None if config.holdout is None else Holdout(config)
+        self._lock = threading.Lock()
+        self._read: list[Snapshot] = []
+        self._mine: Snapshot | None = None
+        source = config.source
+        self._several = config.store_on_server and isinstance(source, CallsConfig) and source.most_shards > 1
+        self._held: dict[int, float] = {}
+
+    @property
+    def shards(self) -> list[Snapshot]:
+        """The last known commit of each shard, in their order."""
+        with self._lock:
+            return self._known()
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The numbers of the shards that a service holds, or held in the last `LEFT_S`."""
+        since = time.monotonic() - LEFT_S
+        return frozenset(number for number, at in self._held.items() if at > since)
+
+    def _known(self) -> list[Snapshot]:
+        return newest([*self._read, *([] if self._mine is None else [self._mine])], self._config.job)
+
+    def add(self, mine: Snapshot) -> Snapshot:
+        """Take a commit of this process before the next look; return the snapshot of all shards combined."""
+        with self._lock:
+            self._mine = mine
+            return combined(self._known())
+
+    def look(self, known: Snapshot) -> Found:
+        """Read the store, if it has another commit, or another number of records that wait. Any thread may call it."""
+        try:
+            read = Store.snapshots(self._config.store_path, self._config.job)
+            if self._several:
+                held = Store.held_shards(self._config.store_path, self._config.job)
+                self._held = self._held | dict.fromkeys(held, time.monotonic())  # a new one: another thread may read it
+            with self._lock:
+                self._read = read
+                snapshots = self._known()
+            found = sum(s.seq for s in snapshots), sum(s.waiting for s in snapshots)
+            if not snapshots or found == (known.seq, known.waiting):
+                return Found()
+            if found[0] == known.seq:
+                return Found(replace(known, waiting=found[1]))
+            snapshot = combined(snapshots)
+            if self._config.fingerprint() != snapshot.fingerprint:
+                raise StoreMismatchError("the store belongs to another configuration of the job")
+            measures = None if self._holdout is None else self._holdout.measure(restore(snapshot).estimator)
+            return Found(snapshot, measures)
+        except StoreError as error:
+            return Found(trouble=f"the store cannot be read: {error}")
+        except StreamDPError as error:
+            return Found(trouble=f"the store does not fit the job: {error}")
+
 
 _MOST_TIMES, _BETWEEN_S = 1000, 1.0
 

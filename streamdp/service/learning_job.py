@@ -40,8 +40,7 @@ from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.expected import Expected
 from streamdp.runtime.runner import Runner
 from streamdp.service import calls
-from streamdp.service.following import FOLLOW_S, Found
-from streamdp.service.jobs import START_S, Job, first_snapshot
+from streamdp.service.jobs import FOLLOW_S, START_S, Found, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
 from streamdp.service.report_reading import read_reports
 from streamdp.service.waiting import Waiting

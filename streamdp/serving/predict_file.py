@@ -1,7 +1,7 @@
 """Predictions of a committed model for a file: each record is copied, and the prediction is added.
 
 In CSV, a record is copied as it is, empty lines are dropped, and lines end in LF. Rows are read by the rules of
-`connectors.csvrows`. Predictions have the decimal mark of the file, and as many digits as tell them apart.
+`connectors.csvgrammar`. Predictions have the decimal mark of the file, and as many digits as tell them apart.
 """
 
 import csv
@@ -16,8 +16,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from connectors.csvgrammar import usual_delimiter
-from connectors.csvrows import CSVRows
+from connectors.csvgrammar import CSVRows, usual_delimiter
 from connectors.files import CSVDecoder
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch

@@ -1,7 +1,7 @@
 """The driver's half: it sends spends and states to the executors, and commits what they learned in one transaction.
 
 LDP* and UserLevelLDP* learn in shards: each shard has a model of its own, and an executor learns its records. For
-PanPrivate*, Shuffle* and Windowed* (`streamdp.spark.gathering`) a shard is a part of the records, and there is one
+PanPrivate*, Shuffle* and Windowed* (`streamdp.spark.task`) a shard is a part of the records, and there is one
 model, which the driver learns. Statistics are learned like LDP* if nobody is trusted; else executors return sums, to
 which the driver adds noise.
 
@@ -53,10 +53,21 @@ from streamdp.ledger.rows import ROW
 from streamdp.runtime.bad_records import too_many
 from streamdp.runtime.defaults import BAD_SHARE
 from streamdp.runtime.learning import check_finite, total
-from streamdp.spark.gathering import BLOCKS, ClusterUsers, Gather, GatheredRecords, learn_batches
 from streamdp.spark.records import LOAD, PLACE, SHARD, canonical, prepared
 from streamdp.spark.sealing import Seal
-from streamdp.spark.task import RESULT, SEALED, Result, ShardTask, SumTask, encode_load
+from streamdp.spark.task import (
+    BLOCKS,
+    RESULT,
+    SEALED,
+    ClusterUsers,
+    Gather,
+    GatheredRecords,
+    Result,
+    ShardTask,
+    SumTask,
+    encode_load,
+    learn_batches,
+)
 from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot, counts_sum
 from streamdp.store.store import Store
 

@@ -252,7 +252,7 @@ def test_a_report_counts_at_the_service_whose_document_it_answers(
     url: str, adds: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = job(Path(), store=url)
-    monkeypatch.setattr("streamdp.service.following.LEFT_S", 1e9)
+    monkeypatch.setattr("streamdp.service.jobs.LEFT_S", 1e9)
     with ExitStack() as stack:
         first, second = Replica(config, stack), Replica(config, stack)
         learn(first.http, "k", *(record(i) for i in range(30)))
@@ -280,7 +280,7 @@ def test_a_report_counts_at_the_service_whose_document_it_answers(
         shows(first.http, 33)  # so that it knows of the shard
         second.stop()
         assert send(first.http, lost).status_code == 503  # another service may take the shard over soon
-        monkeypatch.setattr("streamdp.service.following.LEFT_S", 0.0)
+        monkeypatch.setattr("streamdp.service.jobs.LEFT_S", 0.0)
         assert send(first.http, lost).json()["dead"] == [{"index": 0, "reason": "stale"}]
         adds(False)
         third = Replica(config, stack)

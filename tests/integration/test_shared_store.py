@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from streamdp.data.records import WHOLE, Shard
-from streamdp.database import sqlite, sqlite_driver
+from streamdp.database import sqlite
 from streamdp.errors import (
     BudgetError,
     FencedError,
@@ -273,7 +273,7 @@ def test_two_workers_that_create_the_store_at_the_same_time_both_open_it(place: 
 def test_two_workers_that_update_the_same_subjects_both_continue(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both spends fit, so they add up, and nobody learns again."""
     # SQLite has no queue: who waits for the file may wait until the other one has come to its end.
-    monkeypatch.setattr(sqlite_driver, "BUSY_TIMEOUT_S", 600.0)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 600.0)
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 600.0)
     cap, names, rounds = PureDP(1000), [f"s{i}" for i in range(25)], 25
     spent = [dict.fromkeys(names, 0) for _ in range(2)]

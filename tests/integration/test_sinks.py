@@ -20,9 +20,8 @@ from streamdp.cli.kafka_job import produce
 from streamdp.config.job import make_config
 from streamdp.errors import ConfigError
 from streamdp.runtime.learning import total
-from streamdp.serving import outlet
-from streamdp.serving.outlet import Outlet
-from streamdp.serving.publish import committed
+from streamdp.serving import publish
+from streamdp.serving.publish import Outlet, committed
 from streamdp.store.reading import sinks
 from tests.support import service
 from tests.support.commands import Command, Quick, environment
@@ -144,7 +143,7 @@ def test_sinks_that_are_down_stop_and_lose_nothing(tmp_path: Path, web: Web, qui
 
 
 def test_a_sink_that_is_back_gets_the_last_commit(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(publish, "FIRST_WAIT_S", 0.01)
     web.answers = [500, 302, 404]
     told: list[str] = []
     settings = make_config(JOB | {"publish": web.url}).publish[0]
@@ -218,7 +217,7 @@ def test_two_workers_publish_all_that_they_learned_after_a_broker_was_killed(tmp
 def test_the_service_publishes_each_last_commit_and_shows_a_sink_that_fails(
     tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outlet, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(publish, "FIRST_WAIT_S", 0.01)
     config = service.job(tmp_path, publish=web.url)
     with service.client(config) as http:
         call = {"records": [service.record(i) for i in range(20)]}

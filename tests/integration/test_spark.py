@@ -31,10 +31,10 @@ from streamdp.learners.user_windows import WindowWarning
 from streamdp.runtime.runner import Runner
 from streamdp.serving.publish import committed
 from streamdp.spark import driver as driver_module
-from streamdp.spark import gathering, learn, learn_stream, predict, reading
+from streamdp.spark import learn, learn_stream, predict, reading, task
 from streamdp.spark.driver import Driver
-from streamdp.spark.gathering import ClusterUsers, PartitionQuestion
 from streamdp.spark.sealing import Seal, seal
+from streamdp.spark.task import ClusterUsers, PartitionQuestion
 from streamdp.store.reading import sinks
 from streamdp.store.snapshot import Counts, Snapshot
 from streamdp.store.store import Store
@@ -175,7 +175,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[type[PartitionQuestion]]:
         asked.append(QuestionFailsOnce if len(asked) == 1 else PartitionQuestion)
         return asked[-1](*arguments)
 
-    monkeypatch.setattr(gathering, "PartitionQuestion", question)
+    monkeypatch.setattr(task, "PartitionQuestion", question)
     return asked
 
 

@@ -18,8 +18,7 @@ from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import amount, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, Mechanism
 from streamdp.protocol.local_half import LocalHalf
-from streamdp.protocol.possible import possible
-from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.report_desk import ReportDesk, possible
 from tests.support.audit import FALSE_ALARM, epsilon_lower_bound, mu_lower_bound
 from tests.support.local_reports import PERSON, truth
 from tests.support.node import node

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from streamdp import Ledger, Store
 from streamdp.database.interface import Format
-from streamdp.database.sqlite_driver import connect, store_errors
+from streamdp.database.sqlite import connect, store_errors
 from streamdp.ledger import tables
 from streamdp.ledger.ledger_rows import create_ledger
 from streamdp.ledger.paging import PagedRows

@@ -14,8 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from servers.jars import SPARK_KAFKA, jars
-from streamdp.spark.gathering import Gather, PartitionQuestion
-from streamdp.spark.task import ShardTask, SumTask
+from streamdp.spark.task import Gather, PartitionQuestion, ShardTask, SumTask
 from tests.support.paths import ROOT
 
 SECRET = "4711.25"

@@ -4,10 +4,6 @@ import gc
 
 from pyspark.daemon import manager
 
-import streamdp.estimators
-import streamdp.spark.gathering
-import streamdp.spark.predicting  # noqa: F401
-
 if __name__ == "__main__":
     gc.freeze()  # a worker collects garbage after each task
     manager()

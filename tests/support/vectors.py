@@ -23,8 +23,7 @@ from streamdp.privacy.guarantees import amount, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, record_rows
 from streamdp.privacy.mechanisms.response import truth as probability
 from streamdp.protocol.local_half import LocalHalf
-from streamdp.protocol.possible import possible
-from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.report_desk import ReportDesk, possible
 from streamdp.scaling import unit_table as k
 from tests.support.local_reports import EDGES, JOBS, truth
 from tests.support.local_reports import PERSON as TRAVELLER

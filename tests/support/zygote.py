@@ -197,7 +197,7 @@ def _disturb(environment: Mapping[str, str]) -> None:
     if shard_seconds := environment.get("TESTS_SHARD_SECONDS"):
         import_module("streamdp.service.learning_job").ADD_AFTER_S = float(shard_seconds)
     if "TESTS_KILLED_BEFORE_SINKS" in environment:
-        import_module("streamdp.serving.outlet").Outlet.offer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        import_module("streamdp.serving.publish").Outlet.offer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     if seconds := environment.get("TESTS_CLOCK_SECONDS"):
         real = time.time
         moved = [0.0]

@@ -545,7 +545,7 @@ def test_another_package_of_the_name_connectors_is_named(monkeypatch: pytest.Mon
     """It was an unexpected ModuleNotFoundError."""
 
     def shadowed(*_: Any) -> Any:
-        raise ModuleNotFoundError("No module named 'connectors.csvrows'", name="connectors.csvrows")
+        raise ModuleNotFoundError("No module named 'connectors.csvgrammar'", name="connectors.csvgrammar")
 
     monkeypatch.setattr("streamdp.cli.run.job_config", shadowed)
     monkeypatch.setitem(sys.modules, "connectors", SimpleNamespace(__file__="/other/connectors/__init__.py"))

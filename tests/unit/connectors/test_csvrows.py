@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from connectors import CSVSource
-from connectors.csvrows import CSVRow, CSVRows
+from connectors.csvgrammar import CSVRow, CSVRows
 from streamdp.cli.kafka_job import _messages
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch

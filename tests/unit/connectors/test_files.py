@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from connectors import CSVSource, DeadLetterFile, JSONLSource, bytestream, csvgrammar, files, recordblocks
-from connectors.filelist import FileList
+from connectors.recordfile import FileList
 from connectors.textform import TextForm
 from streamdp.data.records import DeadLetter, Source
 from streamdp.data.schema import Schema

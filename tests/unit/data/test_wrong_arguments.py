@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.filelist import FileList
 from connectors.files import CSVSource, JSONLSource
 from connectors.http import HTTPSource
+from connectors.recordfile import FileList
 from streamdp import Ledger, PureDP, Store
 from streamdp.data.records import Shard
 from streamdp.data.schema import Schema

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdp.database.sqlite import SQLiteFile
-from streamdp.database.sqlite_driver import store_errors
+from streamdp.database.sqlite import SQLiteFile, store_errors
 from streamdp.errors import StoreError, StoreUnavailableError
 from streamdp.ledger.ledger_rows import create_ledger
 from tests.support.kept import LEDGER_FORMAT

@@ -8,8 +8,8 @@ import pytest
 
 from connectors.sinks import Message
 from streamdp.database import durable
-from streamdp.serving import outlet
-from streamdp.serving.outlet import Outlet
+from streamdp.serving import publish
+from streamdp.serving.publish import Outlet
 from tests.support.commands import Quick
 from tests.support.waiting import wait_until
 
@@ -49,7 +49,7 @@ def test_a_run_goes_on_if_the_disk_of_a_published_file_is_full(
 
 
 def test_a_file_that_can_be_written_again_gets_the_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(publish, "FIRST_WAIT_S", 0.01)
     path, told, noted = tmp_path / "gone" / "model.json", [], []
     sending = Outlet(str(path), told.append, lambda name, sent, reason: noted.append((sent[0], reason)))
     for commit in range(1, 4):

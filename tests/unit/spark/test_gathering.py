@@ -15,11 +15,20 @@ from streamdp.errors import ConfigError, NotAtBoundaryError, SourceError, TooFew
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
-from streamdp.spark import gathering
-from streamdp.spark.gathering import ClusterUsers, Gather, GatheredRecords, learn_batches
+from streamdp.spark import task
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
-from streamdp.spark.task import SEALED, Result, ShardTask, SumTask, encode_load
+from streamdp.spark.task import (
+    SEALED,
+    ClusterUsers,
+    Gather,
+    GatheredRecords,
+    Result,
+    ShardTask,
+    SumTask,
+    encode_load,
+    learn_batches,
+)
 from streamdp.stats import Statistics
 from streamdp.windows.records import WindowRecords
 
@@ -96,7 +105,7 @@ def cluster(blocks: Gathered, seal: Seal, results: list[Result]) -> ClusterUsers
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "_BLOCK", 90)
+    monkeypatch.setattr(task, "_BLOCK", 90)
 
 
 def test_sums_do_not_depend_on_how_users_are_divided(small_blocks: None) -> None:
