@@ -1,9 +1,9 @@
 """What Spark costs: records/s against `streamdp run`. `python -m benchmarks.spark [--write]`.
 
-Parquet files of simulated people are learned by the runner of `streamdp run`, by Spark on `local[1]`, and on
-`local-cluster[2,1,2048]`, each in a process of its own: by an LDP estimator, and as one window of users with ten
-records each. Before the measurement, a session learns a small frame, so that the start of the JVM and of the Python
-workers is not counted as learning; it is named apart. `--rows N` is 10^7 by default.
+Parquet files of simulated people are learned by the runner of `streamdp run`, by Spark on `local[2]`, and on
+`local-cluster[2,1,2048]`, each in a process of its own: by local reports, in batches, and as one window of users with
+ten records each. Before the measurement, a session learns a small frame, so that the start of the JVM and of the Python
+workers is not counted as learning; it is named apart. `--rows N [N ...]` is 3 and 30 million by default.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import sys
 import tempfile
 import threading
@@ -26,16 +27,18 @@ from benchmarks.shared.pages import fill, in_a_process, table
 from streamdp.datasets import insurance
 
 PAGE = Path(__file__).with_suffix(".md")
-ROWS = 10_000_000
+ROWS = (3_000_000, 30_000_000)
 SMALL = 20_000
 """Rows of the frame that is learned first."""
 BLOCK = 1_000_000
 SHARD = 500_000
 """Rows of a shard of a window."""
+EXECUTORS = 2
 CLUSTER = "local-cluster[2,1,2048]"
-MASTERS = {"streamdp run": "", "Spark, local[1]": "local[1]", f"Spark, {CLUSTER}": CLUSTER}
+MASTERS = {"streamdp run": "", "Spark, local[2]": "local[2]", f"Spark, {CLUSTER}": CLUSTER}
 MODELS: dict[str, dict[str, Any]] = {
-    "LDP": {"estimator": "LDPASGDRegressor", "budget": "eps=1"},
+    "nobody": {"estimator": "LDPASGDRegressor", "budget": "eps=1"},
+    "process": {"estimator": "PanPrivateRegressor", "budget": "eps=1"},
     "window": {"estimator": "WindowedRegressor", "items_per_user": 10, "window": 2**31, "scaling": "none"},
 }
 
@@ -100,8 +103,7 @@ def on_spark(data: str, kind: str, store: Path, master: str, rows: int) -> dict[
     """One job in a session of its own."""
     from streamdp.spark import learn
 
-    executors = 2 if "cluster" in master else 1
-    shards = max(executors, rows // SHARD) if kind == "window" else executors
+    shards = max(EXECUTORS, rows // SHARD) if kind == "window" else EXECUTORS
     settings = job(store, kind, {"type": "spark", "shards": shards})
 
     def warm() -> Any:
@@ -152,7 +154,7 @@ class most_memory:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -167,16 +169,23 @@ def main() -> None:
         from benchmarks.speed import machine
 
         about, shown, starts = machine(), [], {}
-        make(folder / "data", asked.rows)
-        for kind in MODELS:
-            for by, master in MASTERS.items():
-                one = in_a_process("spark", str(folder / "data"), kind, master, str(asked.rows))
-                assert one["learned"] == asked.rows
-                starts[by] = one["start"]
-                took, memory = one["seconds"], f"{one['memory'] / 1e6:,.0f} MB"
-                shown.append([f"{asked.rows:,}", kind, by, f"{took:.1f}", f"{asked.rows / took:,.0f}", memory])
-                print(*shown[-1], sep=" | ", flush=True)
-    head = ["rows", "learned as", "by", "s", "records/s", "most memory of a Python process"]
+        for rows in asked.rows:
+            data = folder / str(rows)
+            make(data, rows)
+            for kind in MODELS:
+                alone = 0.0
+                for by, master in MASTERS.items():
+                    one = in_a_process("spark", str(data), kind, master, str(rows))
+                    assert one["learned"] == rows
+                    starts[by] = one["start"]
+                    took, memory = one["seconds"], f"{one['memory'] / 1e6:,.0f} MB"
+                    alone = alone or took
+                    shown.append(
+                        [f"{rows:,}", kind, by, f"{took:.1f}", f"{took / alone:.1f}", f"{rows / took:,.0f}", memory]
+                    )
+                    print(*shown[-1], sep=" | ", flush=True)
+            shutil.rmtree(data)
+    head = ["rows", "trust", "by", "s", "times `streamdp run`", "records/s", "most memory of a Python process"]
     began = ", ".join(f"{seconds:.1f} s by {by}" for by, seconds in starts.items() if seconds)
     text = f"{about}\n\n{table(head, shown)}\n\nA session starts, and learns a first small batch, in {began}."
     print(text)
