@@ -16,7 +16,7 @@ NO_RIGHT = "this login may not delete records; give it the right, or set the top
 
 
 class TopicLog(TopicReader):
-    """Reads a log; a `streamdp.protocol.logs.LogReader`.
+    """Reads a log; a `streamdp.protocol.shuffle_wire.LogReader`.
 
     For `topic`, `bootstrap_servers` and `options` see `kafkasink.TopicReader`; `admin_options` are those of
     `kafka.KafkaAdminClient`, which deletes messages in `forget`. The attribute `id` is that of `kafkaclient.topic_id`,
@@ -101,7 +101,7 @@ class TopicLog(TopicReader):
 
 
 class TopicOutlet(TopicWriter):
-    """Writes to a topic of one partition; a `streamdp.protocol.logs.LogWriter`.
+    """Writes to a topic of one partition; a `streamdp.protocol.shuffle_wire.LogWriter`.
 
     For `bootstrap_servers` see `TopicWriter`; `options` are shared by `kafka.KafkaProducer` and `kafka.KafkaConsumer`.
     Raises the errors of `TopicLog` and `TopicWriter`.

@@ -175,7 +175,7 @@ def lags(brokers: str, options: Mapping[str, object], positions: Mapping[Shard, 
     have a topic.
     """
     need_clients()
-    from connectors.topiclag import unread
+    from connectors.topicwatch import unread
 
     if any("offset" not in position for position in positions.values()):
         raise SourceError("this job does not read Kafka")

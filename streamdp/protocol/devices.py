@@ -19,8 +19,16 @@ from streamdp.database.file_lock import FileLock
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.logs import LogReader, LogWriter, Tell, silent
-from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, place_text
+from streamdp.protocol.shuffle_wire import (
+    NONCE_BYTES,
+    LogReader,
+    LogWriter,
+    Place,
+    Tell,
+    message_key,
+    place_text,
+    silent,
+)
 
 _POLL_S = 0.2
 _ROWS = 1000

@@ -10,8 +10,18 @@ from typing import Any
 
 from streamdp.errors import BudgetError, ConfigError, SchemaError, SourceError, StoreMismatchError
 from streamdp.protocol.agreement import Agreement, Learning
-from streamdp.protocol.logs import LogReader, LogWriter, Tell, check_log, silent
-from streamdp.protocol.shuffle_wire import Assembly, Place, place_text, read_part, write_announcement
+from streamdp.protocol.shuffle_wire import (
+    Assembly,
+    LogReader,
+    LogWriter,
+    Place,
+    Tell,
+    check_log,
+    place_text,
+    read_part,
+    silent,
+    write_announcement,
+)
 from streamdp.runtime.learning import check_finite
 from streamdp.store.snapshot import Counts, Snapshot
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from connectors.httpcall import ELSEWHERE
+from connectors.http import ELSEWHERE
 from streamdp.config.definition import Definition
 from streamdp.data.subjects import FLOAT_TEXT
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError

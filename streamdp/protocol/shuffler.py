@@ -15,8 +15,21 @@ import numpy as np
 from streamdp.aggregation.shuffled_sum import Shuffler
 from streamdp.errors import SchemaError, SourceError
 from streamdp.protocol.agreement import Agreement
-from streamdp.protocol.logs import Entry, LogReader, LogWriter, Tell, check_log, silent
-from streamdp.protocol.shuffle_wire import NONCE_BYTES, PART_BYTES, Place, cut, place_text, read_key, read_message
+from streamdp.protocol.shuffle_wire import (
+    NONCE_BYTES,
+    PART_BYTES,
+    Entry,
+    LogReader,
+    LogWriter,
+    Place,
+    Tell,
+    check_log,
+    cut,
+    place_text,
+    read_key,
+    read_message,
+    silent,
+)
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 

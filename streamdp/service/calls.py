@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from connectors.httpcall import Call, CallRecords, Flaw
+from connectors.http import Call, CallRecords, Flaw
 from connectors.jsonpieces import MOST_VALUES, TooManyValuesError, pieces
 from streamdp.service.features import RecordReader
 from streamdp.service.problems import ProblemError

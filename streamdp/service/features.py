@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from connectors.httpcall import CallRecords, Flaw
+from connectors.http import CallRecords, Flaw
 from connectors.jsonrows import encode_objects
 from streamdp.config.schema import SchemaConfig, TargetConfig
 from streamdp.data.columns import text_of

@@ -21,8 +21,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from connectors.http import HTTPSource
-from connectors.httpcall import Answered, Call, Flaw
+from connectors.http import Answered, Call, Flaw, HTTPSource
 from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
 from streamdp.data.records import WHOLE, Position, Shard

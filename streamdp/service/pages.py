@@ -182,7 +182,7 @@ def lag(job: Job) -> int | None:
 
 
 def _unread(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int | None:
-    from connectors.topiclag import unread
+    from connectors.topicwatch import unread
 
     positions: dict[Shard, Position]
     if isinstance(source, ReportsSourceConfig):

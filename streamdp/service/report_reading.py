@@ -18,7 +18,7 @@ from streamdp.data.records import Position
 from streamdp.errors import QueueFullError, SourceUnavailableError, reason_of
 
 if TYPE_CHECKING:
-    from connectors.httpcall import Call
+    from connectors.http import Call
     from connectors.reporttopic import Polled, ReportTopic
 
 MOST_MESSAGES = 1000

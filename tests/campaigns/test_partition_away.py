@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
-from connectors.topiclag import unread
+from connectors.topicwatch import unread
 from servers.cluster import Cluster
 from streamdp.cli.kafka_job import produce
 from streamdp.errors import SourceUnavailableError

@@ -7,8 +7,7 @@ from kafka import IsolationLevel, OffsetSpec, TopicPartition
 from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafka.structs import OffsetAndTimestamp
 
-from connectors.topiclag import Bounds, survey
-from connectors.topicwatch import ANSWER_S, ASK_S, STALL_POLLS, STALL_S, TopicWatch
+from connectors.topicwatch import ANSWER_S, ASK_S, STALL_POLLS, STALL_S, Bounds, TopicWatch, survey
 from streamdp.data.records import Shard
 from tests.support.clock import FakeClock
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from connectors import jsonpieces
-from connectors.httpcall import Call
+from connectors.http import Call
 from servers.process import free_ports
 from streamdp.client import Client
 from streamdp.errors import ConfigError, SourceUnavailableError

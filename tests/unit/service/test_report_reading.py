@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connectors.httpcall import Call
+from connectors.http import Call
 from streamdp.service import report_reading
 from streamdp.service.report_reading import read_reports
 
