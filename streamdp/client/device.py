@@ -5,7 +5,7 @@ import threading
 import unicodedata
 import uuid
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import httpx
@@ -130,8 +130,8 @@ class Device(contextlib.AbstractContextManager["Device"]):
         self._half, self._etag = half, headers.get("etag", "")
         return half
 
-    def _send(self, report: dict[str, Any]) -> tuple[str, str]:
-        headers = {"Content-Type": "application/json", "Idempotency-Key": report["id"]}
+    def _send(self, report: dict[str, object]) -> tuple[str, str]:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": str(report["id"])}
         _, _, body = self._call("POST", "/reports", headers, orjson.dumps({"reports": [report]}))
         with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
             found = orjson.loads(body)

@@ -1,7 +1,6 @@
 """Declared classes: the labels that people give and get, and their numbers, which learners take."""
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -58,6 +57,6 @@ def numbers_of_array(labels: np.ndarray, numbers: Mapping[Hashable, float]) -> n
     return at.astype(float) if np.array_equal(of_label[at], labels) else None
 
 
-def _is_small(label: Any) -> bool:
-    is_number = isinstance(label, bool | int | float | np.bool_ | np.integer | np.floating)
-    return is_number and bool(abs(float(label)) < _EXACT)
+def _is_small(label: object) -> bool:
+    numbers = bool | int | float | np.bool_ | np.integer | np.floating
+    return isinstance(label, numbers) and abs(float(label)) < _EXACT

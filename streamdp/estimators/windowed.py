@@ -10,7 +10,7 @@ Proof: docs/proofs/windowed.md.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from streamdp.estimators.targets import Classifier, Regressor
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_reports import ITEMS, WINDOW
 from streamdp.learners.user_windows import WindowPlan, Windows
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget
 from streamdp.windows.records import WindowUsers
 from streamdp.windows.task import Method
@@ -92,7 +93,7 @@ class _Windowed(Estimator):
     interval = interval
     settling = settling
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> Windows:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Rng) -> Windows:
         return Windows(problem, budget, rng, given(WindowPlan, self))
 
     def take_records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

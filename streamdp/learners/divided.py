@@ -24,7 +24,7 @@ docs/proofs/shuffled_sum.md.
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class GatheredPart(Learner):
         self._inner.begin_planned()
         return self._inner, found
 
-    def _none(self, *args: object, **kwargs: object) -> Any:
+    def _none(self, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError("a learner that gathers learns nothing")
 
     begin = read = merge = _none

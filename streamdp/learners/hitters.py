@@ -11,7 +11,7 @@ Proof: docs/proofs/statistics.md.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _SURE = 4.5
 _START = np.uint64(0xCBF29CE484222325)
 
 
-def _extended(hashed: Any, symbols: Any) -> Any:
+def _extended(hashed: np.ndarray, symbols: np.ndarray) -> np.ndarray:
     """The public hash FNV-1a of prefixes with one more digit."""
     return (hashed ^ symbols.astype(np.uint64)) * np.uint64(0x100000001B3)
 

@@ -7,7 +7,6 @@ is a subject with at least one record in the window; a record without a subject 
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class Gathering:
         self.rows[: self.held] = 0.0  # first, for an exception between these lines
         self._counts[:] = self.read[:] = 0
         self.release.close()
-        self._index: dict[bytes, int] = {}
+        self._index: dict[bytes | None, int] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return Gathering, (self.release, self.window)
@@ -101,7 +100,7 @@ class Gathering:
             first = int(self._counts[1])
             self._counts[1] += len(people)
             return np.arange(first, first + len(people))
-        known: dict[Any, int] = self._index
+        known = self._index
         users = np.fromiter(map(known.get, people, repeat(-1)), dtype=np.int64, count=len(people))
         for i in np.flatnonzero(users < 0).tolist():
             person = people[i]

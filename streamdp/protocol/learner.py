@@ -6,7 +6,6 @@ See docs/shuffle_protocol.md for what must hold.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 from streamdp.errors import BudgetError, ConfigError, SchemaError, SourceError, StoreMismatchError
 from streamdp.protocol.agreement import Agreement, Learning
@@ -24,6 +23,7 @@ from streamdp.protocol.shuffle_wire import (
 )
 from streamdp.runtime.learning import check_finite
 from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.store import Store
 
 _POLL_S = 0.2
 
@@ -43,7 +43,7 @@ class ShuffleLearner:
     estimator: Learning
     shuffled: LogReader
     points: LogWriter
-    store: Any
+    store: Store
     _: KW_ONLY
     publish: Sequence[Callable[[Snapshot], None]] = ()
     tell: Tell = silent
@@ -120,11 +120,9 @@ class ShuffleLearner:
         state = self.estimator.state_dict()
         check_finite(state)
         position = {"offset": offset, "agreement": self.agreement.digest, "topic_id": self.shuffled.id}
-        self.store.commit(state, position, self.counts)
-        if self.publish:
-            snapshot = self.store.load()
-            for publish in self.publish:
-                publish(snapshot)
+        snapshot = self.store.commit(state, position, self.counts)
+        for publish in self.publish:
+            publish(snapshot)
         self.tell(
             "learned",
             batch=place_text(place),

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 import uuid
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -40,7 +40,7 @@ class ReportMixer:
         self._taken: dict[str, Reported] = {}
         self._closed: list[tuple[str, bytes]] = []
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise TypeError("a shuffler holds people's reports: it is neither copied nor stored")
 
     @property

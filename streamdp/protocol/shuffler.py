@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Mixer:
         self._counts = [0, 0, 0]
         self._start()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise TypeError("a shuffler holds people's messages: it is neither copied nor stored")
 
     def run(self, stopping: Callable[[], bool] = lambda: False, idle_seconds: float | None = None) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import orjson
 
@@ -46,7 +45,7 @@ def _event(job: Job) -> bytes:
     """The last commit as an event. Several readers share it."""
     version, event = job.event
     if version != job.snapshot.seq or not event:
-        document: dict[str, Any] = {"version": job.snapshot.seq} | documents.shown(job.snapshot.counts)
+        document: dict[str, object] = {"version": job.snapshot.seq, **documents.shown(job.snapshot.counts)}
         if job.measures is not None:
             document["measure"] = job.measures
         document |= documents.shown_of_stream(job)

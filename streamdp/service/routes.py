@@ -5,7 +5,7 @@ learner.
 """
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import orjson
@@ -209,7 +209,7 @@ async def reports(request: Request, job: JobName) -> Response:
 
 
 def _items(body: bytes) -> list[object]:
-    form, items = '{"reports": [...]}', list[Any]()
+    form, items = '{"reports": [...]}', list[object]()
     for i, part in enumerate(read_pieces(body, "reports", form)):
         listed = part if i else isinstance(part, dict) and part.keys() == {"reports"} and part["reports"]
         if not isinstance(listed, list):

@@ -12,7 +12,7 @@ Proof: docs/proofs/local_reports.md.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.local_intervals import settling as settling_of
 from streamdp.learners.local_reports import Answer, LocalReports, Report
 from streamdp.optim.steps import Clock, Steps
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget, PureDP
 from streamdp.privacy.mechanisms import Mechanism, MechanismName, mechanism_for
 from streamdp.scaling.units import Scaling
@@ -86,7 +87,7 @@ class _Reports(Estimator):
     def _needs_delta(self) -> bool:
         return PureDP not in mechanism_for(self.mechanism, PureDP(1.0)).serves
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> LocalReports:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Rng) -> LocalReports:
         return LocalReports(
             problem,
             budget,

@@ -12,7 +12,7 @@ Proof: docs/proofs/user_level.md.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from streamdp.data.records import Subject
 from streamdp.data.subjects import subject_bytes
@@ -25,6 +25,7 @@ from streamdp.estimators.user.randomizer import UserRandomizer
 from streamdp.learners.linear_problem import LinearProblem
 from streamdp.learners.user_answers import UserReport
 from streamdp.learners.user_reports import ITEMS, WINDOW, Centre, UserPlan, UserReports
+from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget
 from streamdp.scaling.units import Scaling
 
@@ -107,7 +108,7 @@ class _UserLevel(Estimator):
     batch = property(batch)
     phase = property(phase)
 
-    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Any) -> UserReports:
+    def _make_learner(self, problem: LinearProblem, budget: Budget, rng: Rng) -> UserReports:
         return UserReports(problem, budget, rng, given(UserPlan, self))
 
     @property
