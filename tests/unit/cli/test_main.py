@@ -154,60 +154,6 @@ def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:
     assert lines[2] == b"1,\xfe,x,,,"
 
 
-def test_regression_from_a_yaml_file_and_jsonl(tmp_path: Path, quick: Quick) -> None:
-    data = "".join(json.dumps({"x": i % 10, "y": 100.0 * (i % 10)}) + "\n" for i in range(3000))
-    (tmp_path / "data.jsonl").write_text(data)
-    (tmp_path / "job.yaml").write_text(
-        "job: r\nsource: {type: jsonl, path: data.jsonl}\n"
-        "schema: {features: {x: [0, 9]}, target: {column: y, bounds: [0, 900], scale: 900}}\n"
-        "model: {estimator: LDPASGDRegressor, budget: eps=8}\n"
-    )
-    out = quick.silent("run", "job.yaml", "--max-records", "1000")
-    assert json.loads(out.splitlines()[-1])["learned"] == 1000
-    assert quick("run", "job.yaml")[0] == 0
-    snapshot = Store.snapshot(tmp_path / "r.db")
-    assert snapshot.counts.learned == 3000
-    _, out, _ = streamdp(tmp_path, "predict", "r.db", stdin='{"x": 0}\n{"x": 9, "y": 1}\n[]\n')
-    low, high = (json.loads(line)["prediction"] for line in out.splitlines()[:2])
-    assert out.splitlines()[2] == "[]"
-    assert -500 < low < high < 1500
-
-
-def test_a_pan_private_job(tmp_path: Path, quick: Quick) -> None:
-    """Commits at boundaries, the last batch closed, another run goes on, records that allow less are refused."""
-    (tmp_path / "data.csv").write_text(rows(5000))
-    flags = [*PAN, *PEOPLE[:4], "--cap", "eps=3,delta=1e-5", "--set", "model.batch_size=130"]
-
-    flags += ["--set", "commit.records=1000"]
-    code, out, err = quick("run", "data.csv", *flags, "--max-records", "4000", "--publish", "model.json")
-    assert (code, err.count("\n")) == (0, 1)
-    assert "5,000 records are of 997 people: in a batch, one record of a person is learned" in err
-    commits = [json.loads(line) for line in out.splitlines()][:-1]
-    assert len(commits) > 2
-    assert all(commit["learned"] % 130 == 0 for commit in commits[:-1])
-    assert sum(commits[-1][name] for name in ("learned", "refused", "dead_letters", "left_out")) == 4000
-    assert json.loads(quick("run", "data.csv", *flags)[1].splitlines()[-1])["dead_letters"] == 100
-    status = json.loads(quick.silent("status", "data.db", "--json"))
-    assert status["learned"] + status["refused"] + status["left_out"] + status["dead_letters"] == 5100
-    assert 2000 < status["learned"] <= 2500  # half of the records allow 0.5 only
-    assert (status["guarantee"], status["cap"]) == ("eps=1,delta=1e-08", "eps=3,delta=1e-05")
-    said = quick.silent("statement", "data.db", "--full")
-    assert "one break-in into the memory" in said
-    assert "two break-ins within one batch are not covered" in said
-    assert [line.split()[0] for line in quick.silent("weights", "data.db").splitlines()][:3] == [
-        "delay",
-        "origin=JFK",
-        "(intercept)",
-    ]
-    code, out, _ = streamdp(tmp_path, "predict", "data.db", stdin="delay,origin\n-30,EWR\n60,EWR\n")
-    assert code == 0
-    assert out.splitlines()[0] == "delay,origin,prediction,prediction_False,prediction_True"
-    assert {line.split(",")[2] for line in out.splitlines()[1:]} <= {"False", "True"}
-    assert "another configuration" in quick.error(4, "run", "data.csv", *flags[:-3], "model.batch_size=131")
-    said = quick.error(2, "run", "data.csv", *flags, "--budget", "eps=2,delta=1e-6")
-    assert "people would get a weaker promise than before" in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from streamdp import (
@@ -237,12 +236,12 @@ def test_domains_and_regression() -> None:
     "kind",
     ["LDPASGDRegressor", "WindowedRegressor", "UserLevelLDPRegressor", "PanPrivateRegressor", "ShuffleRegressor"],
 )
-def test_the_bounds_of_the_target_reach_the_estimator_in_its_scale(kind: str) -> None:
+def test_bounds_reach_the_estimator_those_of_the_target_in_its_scale(kind: str) -> None:
     target = {"column": "y", "bounds": [0, 90], "scale": 9}
     schema = {"features": {"x": [0, 1]}, "target": target, "subject": "who"}
     settings = {"job": "r", "source": {"path": "a.csv"}, "schema": schema, "model": {"estimator": kind}}
     estimator: Any = make_config(settings).build_estimator()
-    assert estimator.target == (0, 10)
+    assert (estimator.target, estimator.features) == ((0, 10), {"x": (0.0, 1.0)})
 
 
 @pytest.mark.parametrize(
@@ -277,28 +276,6 @@ def test_several_shards_of_calls_need_a_store_on_a_server(tmp_path: Path) -> Non
     assert calls(tmp_path, source=reports).source.most_shards == 1
     with pytest.raises(ConfigError, match="shards"):
         calls(tmp_path, source=reports | {"shards": 2})
-
-
-@pytest.mark.parametrize("name", ["PanPrivateRegressor", "ShuffleRegressor"])
-def test_jobs_scale_columns_with_bounds_that_are_far_too_wide(name: str) -> None:
-    """They passed the names of encoded columns on, so that only the library scaled them (a weight of 2.7, not 1)."""
-    wide: Any = {name: [-100.0, 100.0] for name in "ab"}
-    model = {"estimator": name, "budget": "eps=4,delta=1e-6"}
-    job = make_config(
-        {
-            "job": "wide",
-            "source": {"path": "a.csv"},
-            "schema": {"features": wide, "target": {"column": "y", "bounds": [-100, 100]}},
-            "model": model,
-        }
-    )
-    learner: Any = job.build_estimator()
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(20_000, 2))
-    y = X @ [1.0, -0.5] + rng.normal(size=len(X)) / 2
-    learner.learn_encoded(X / 100, y)
-    assert learner.weights["a"] == pytest.approx(1.0, abs=0.15)
-    assert learner.weights["b"] == pytest.approx(-0.5, abs=0.15)
 
 
 def test_a_record_is_published_within_a_second_by_default() -> None:

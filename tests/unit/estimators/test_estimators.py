@@ -36,7 +36,6 @@ from streamdp import (
 )
 from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators.ldp.randomizer import Randomizer, Report
-from streamdp.estimators.parameters import documented
 from streamdp.optim.losses import Huber, Logistic, Loss, Quantile, Softmax
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.guarantees import SERVICEABLE, parse_budget
@@ -621,34 +620,6 @@ def test_arguments_are_kept_under_their_names_by_clones_and_pickles(kind: Any) -
         assert repr(other) == repr(model)
     assert model.clone({"seed": None}).private
     assert not {"self", "arguments"} & vars(model).keys()
-
-
-def test_a_parameter_without_a_description_is_an_error() -> None:
-    class Plain:
-        """A summary.
-
-        Guarantee: none.
-        """
-
-        def __init__(self, features: list[str], strange: int) -> None: ...
-
-    class Described(Plain):
-        """Another one.
-
-        Parameters
-        ----------
-        strange
-            A number of {what}.
-        features
-            ... Or others.
-        """
-
-    Plain.__module__ = Described.__module__ = "streamdp.plain"
-    with pytest.raises(KeyError, match="strange"):
-        documented()(Plain)
-    text = documented(what="things")(Described).__doc__ or ""
-    assert text.startswith("Another one.\n\nGuarantee: none.\n\nParameters\n----------\nfeatures\n    The declared")
-    assert text.endswith("sorted. Or others.\nstrange\n    A number of things.\n\n")
 
 
 @pytest.mark.parametrize("records", [np.nan, np.inf, 1.5, -1, None, "7", True, 10**19], ids=str)

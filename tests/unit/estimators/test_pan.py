@@ -35,12 +35,11 @@ from streamdp.optim.planned import FIRST_EPOCH
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
-from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED
+from streamdp.privacy.release import JOINED, LEFT_OUT
 from tests.support.audit import mu_lower_bound
 from tests.support.proximal import prox
 from tests.support.sizes import some
-from tests.support.states import loss_of, middle_of, noise_of, open_sum, pending_of, region_of, steps_of, words_of
-from tests.support.threads import in_threads
+from tests.support.states import loss_of, middle_of, noise_of, open_sum, region_of, steps_of, words_of
 
 NAMES = ["a", "b", "c"]
 CLASSES = ("u", "v", "w", "x")
@@ -175,26 +174,6 @@ def test_learning_goes_on_beyond_the_horizon_in_epochs_of_twice_the_length() -> 
     unknown = regressor(batch_size=FIRST_EPOCH)
     unknown.learn_encoded(*stream(unknown, 3 * FIRST_EPOCH))
     assert unknown.state_dict()["place"] == [2, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("make", "score", "least"),
-    [
-        ("huber", lambda m, X, y: 1 - np.mean((m.predict_encoded(X) - y) ** 2) / np.var(y), 0.8),
-        ("quantile mu", lambda m, X, y: 1 - np.mean(np.abs(m.predict_encoded(X) - y)) / np.mean(np.abs(y)), 0.5),
-        ("squared", lambda m, X, y: 1 - np.mean((m.predict_encoded(X) - y) ** 2) / np.var(y), 0.6),
-        ("logistic", lambda m, X, y: np.mean(m.predict_encoded(X) == y), 0.9),
-        ("hinge", lambda m, X, y: np.mean(m.predict_encoded(X) == y), 0.9),
-        ("classes", lambda m, X, y: np.mean(m.predict_encoded(X) == y), 0.5),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_they_learn(make: str, score: Callable[..., float], least: float) -> None:
-    """Share of variance (or of absolute error) explained, or accuracy; a constant prediction has 0, 1/2 or 1/4."""
-    model = MODELS[make](seed=5)
-    X, y = stream(model, 60_000)
-    model.learn_encoded(X, y)
-    assert score(model, *stream(model, 5000, seed=9)) > least
 
 
 def test_epochs_of_a_strongly_convex_loss_begin_nearer() -> None:
@@ -592,18 +571,6 @@ def test_a_column_of_budgets() -> None:
     assert np.array_equal(open_sum(plain), open_sum(model))
 
 
-def test_budgets_that_all_allow_enough_change_nothing() -> None:
-    one, other = (regressor(batch_size=10, seed=1) for _ in range(2))
-    X, y = stream(one, 25)
-    assert one.learn_encoded(X, y, np.linspace(1, 5, 25)) is None
-    assert other.learn_encoded(X, y) is None
-    assert np.array_equal(steps_of(one).sequence.points, steps_of(other).sequence.points)
-    none = one.learn_encoded(X, y, np.full(25, 0.5))
-    assert none is not None
-    assert (none == REFUSED).all()
-    assert (one.n_seen, one.n_refused) == (25, 25)
-
-
 @pytest.mark.parametrize("subject", ["ann", b"ann"])
 def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
     """By every way to learn; the next batch may have one more. What is left out spends nothing and fills no batch."""
@@ -627,19 +594,6 @@ def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
     nobody_counts = regressor(batch_size=4)
     nobody_counts.learn_encoded(np.ones((3, 3)), np.ones(3), subjects=["ann"] * 3)
     assert nobody_counts.n_seen == 3
-
-
-def test_threads_share_one_and_each_record_counts_once() -> None:
-    model = regressor(batch_size=7, budget="eps=1,delta=1e-6")
-    x = {"a": 1.0, "b": 0.0, "c": 0.0}
-
-    def work() -> None:
-        for _ in range(500):
-            model.learn_one(x, 1.0)
-            model.learn_one(x, 1.0, budget="eps=0.5,delta=1e-6")
-
-    in_threads(work)
-    assert (model.n_seen, model.n_refused, pending_of(model)) == (2000, 2000, 2000 % 7)
 
 
 # --- what it says, and settings

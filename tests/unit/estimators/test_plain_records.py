@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import streamdp
 from streamdp import (
-    GaussianDP,
     LDPASGDClassifier,
     LDPASGDRegressor,
     LDPSGDRegressor,
@@ -121,22 +119,6 @@ def test_what_forgets_spends_ends_the_short_way() -> None:
     assert model.guarantee.budgets == (PureDP(1),)
 
 
-def test_a_budget_of_its_own_is_counted() -> None:
-    model = warmed(LDPASGDRegressor(features=FEATURES, budget="mu=1"))
-    model.learn_one(*PLAIN, budget="mu=2")
-    assert model.guarantee.budgets == (GaussianDP(2),)
-    pan = warmed(PanPrivateRegressor(features=FEATURES, budget="mu=1", batch_size=1000))
-    pan.learn_one(*PLAIN, budget="mu=.5")
-    assert (pan.n_seen, pan.n_refused) == (100, 1)
-
-
-def test_subjects_and_caps_are_asked() -> None:
-    model = LDPASGDRegressor(features=FEATURES, ledger=streamdp.Ledger("eps=1"))
-    for _ in range(2):
-        model.learn_one(*PLAIN, subject="ann")
-    assert (model.n_seen, model.n_refused) == (1, 1)
-
-
 @pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor, ShuffleRegressor])
 @pytest.mark.parametrize(
     ("change", "y"),
@@ -172,15 +154,6 @@ def test_records_that_are_asked_nothing_take_the_short_way_and_others_answer_as_
     assert 0.15 < one.quality.total.answers / 1000 < 0.25
     assert one.quality.total.answers == many.quality.total.answers
     np.testing.assert_allclose(one.theta, many.theta)
-
-
-def test_records_that_all_answer_take_the_short_way() -> None:
-    model = LDPASGDRegressor(features=FEATURES, validation={"budget": "eps=1", "bound": 1.0})
-    for _ in range(100):
-        model.learn_one(*PLAIN)
-    assert short_way_of(model) is not None
-    assert model.quality is not None
-    assert model.quality.total.answers == 100
 
 
 def test_a_copy_has_a_short_way_of_its_own() -> None:

@@ -1,6 +1,5 @@
 """Declared transforms in `features`: every way in gives the same model, in readable names and original units."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -115,34 +114,3 @@ def test_a_saved_model_is_the_same_and_other_constants_are_another_model(tmp_pat
     assert other.feature_names == model.feature_names
     with pytest.raises(ConfigError, match="columns"):
         other.load_state_dict(model.state_dict())
-
-
-def test_a_job_reads_transforms_from_csv_and_json_alike(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from streamdp.cli.main import app
-
-    X, y = frame(300)
-    table = X.with_columns(pl.Series("y", y))
-    table.write_csv(tmp_path / "a.csv")
-    table.write_ndjson(tmp_path / "a.jsonl")
-    declared = json.loads(json.dumps(FEATURES))
-    weights = []
-    for name in ("a.csv", "a.jsonl"):
-        job = {
-            "job": "j",
-            "source": {"type": name.rpartition(".")[2], "path": str(tmp_path / name)},
-            "schema": {"features": declared, "target": {"column": "y", "bounds": [0, 15]}},
-            "model": {"trust": "nobody", "budget": "eps=4", "seed": 1},
-            "store": str(tmp_path / f"{name}.db"),
-        }
-        (tmp_path / "job.yaml").write_text(json.dumps(job))
-        for words in (["check"], ["run"]):
-            ran = CliRunner().invoke(app, [*words, str(tmp_path / "job.yaml")])
-            assert ran.exit_code == 0, ran.output
-        shown = CliRunner().invoke(app, ["weights", str(tmp_path / f"{name}.db"), "--json"])
-        weights.append({row["name"]: (row["value"], row.get("baseline")) for row in json.loads(shown.output)})
-    assert weights[0] == weights[1]
-    assert weights[0]["age above 50"][1] is None
-    assert weights[0]["kids=[1,3)"][1] == "kids below 1"
-    assert "log(income) x city=Lyon" in weights[0]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from streamdp import (
     ApproxDP,
@@ -22,12 +21,11 @@ from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import SchemaWarning
 from streamdp.estimators.user.randomizer import averages
 from streamdp.optim.losses import Huber, Loss
-from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
 from tests.support.audit import epsilon_lower_bound
 from tests.support.states import give_mean, loss_of, mean_of, open_sum, people_of, region_of, steps_of
-from tests.support.user_model import NAMES, SECRET, WEIGHTS, data, mean_gradient, model, row, silent
+from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
 # --- the steps
 
@@ -93,58 +91,6 @@ def test_steps_are_long_enough_where_every_average_is_cut() -> None:
     shorter = math.sqrt(1 + 4 * phase.beta / phase.modulus)  # M^2 = q (1 + 4 beta / M): docs/proofs/accelerated.md
     assert length * shorter == pytest.approx(D * math.sqrt(3 * 10_000 / (4 * (1 + v))), rel=0.1)
     assert length > D
-
-
-@pytest.mark.slow
-def test_excess_loss_falls_with_the_items_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50,000 users at eps = 4 with average gradients of m items: the mean excess loss over two runs. Seeded.
-
-    It was 5 times less for m = 1000 than for m = 1, and 138 times less for m = 16,000; single runs differ by 5 times.
-    """
-    X, y, _ = data(500, 1)
-    rng = np.random.default_rng(7)
-    rows = np.column_stack([X, np.ones(len(X))])
-    spread = 0.0
-
-    def drawn(spec: Any, loss: Loss, point: Any, _X: Any, _y: Any, sizes: Any) -> np.ndarray:
-        noise = rng.standard_normal((len(sizes), 3)) * (spread / math.sqrt(3))
-        vectors = gradients(spec, point, X, y).mean(axis=0) + noise
-        return vectors * np.minimum(1.0, loss.bound / np.linalg.norm(vectors, axis=1, keepdims=True))
-
-    monkeypatch.setattr("streamdp.learners.user_reports.averages", drawn)
-
-    def loss_at(theta: np.ndarray) -> float:
-        u = rows @ theta
-        return float(np.mean((np.logaddexp(0, u) - y * u) * np.minimum(1.0, 2 / np.sum(rows**2, axis=1))))
-
-    def excess(items: int) -> float:
-        nonlocal spread
-        spread, found = math.sqrt(2 / items), []
-        for seed in range(2):
-            learner = model(
-                items_per_user=1, spread=spread, budget="eps=4,delta=1e-6", horizon=50_000, seed=seed, centre="asked"
-            )
-            assert (mean_of(learner).coarse > 0) == (items > 1)
-            learner.learn_encoded(np.zeros((50_000, 2)), np.zeros(50_000))
-            found.append(loss_at(learner.theta) - least)
-        return float(np.mean(found))
-
-    least = float(minimize(loss_at, np.zeros(3)).fun)
-    few, many, more = excess(1), excess(1000), excess(16_000)
-    assert few > 4 * many > 12 * more > 0
-
-
-@pytest.mark.slow
-def test_regression_and_many_classes_learn() -> None:
-    X, _, subjects = data(10_000, 5)
-    u = X @ WEIGHTS
-    regressor = UserLevelLDPRegressor(features=NAMES, items_per_user=5, budget="eps=4", horizon=10_000, seed=1)
-    regressor.learn_encoded(X, u + np.random.default_rng(3).normal(0, 0.3, len(X)), subjects=subjects)
-    np.testing.assert_allclose(regressor.theta[:2], WEIGHTS, atol=0.6)
-    classes = np.digitize(u, [-1.0, 1.0]).astype(float)
-    classifier = model(classes=["low", "middle", "high"], items_per_user=5, budget="eps=4", horizon=10_000, seed=1)
-    classifier.learn_encoded(X, classes, subjects=subjects)
-    assert np.mean(classifier.predict_encoded(X) == classes) > 0.7
 
 
 # --- users that hold their records
