@@ -65,10 +65,3 @@ def test_pages_work_offline(site: tuple[Path, str]) -> None:
     )
     loads = {str(path.relative_to(site[0])): elsewhere.findall(path.read_text()) for path in site[0].rglob("*.html")}
     assert {path: found for path, found in loads.items() if found} == {}
-
-
-def test_a_page_of_an_estimator_has_the_methods_of_its_family(site: tuple[Path, str]) -> None:
-    folder = site[0] / "reference" / "generated"
-    for name, methods in {"LDPASGDRegressor": ("absorb", "interval"), "ShuffleClassifier": ("absorb", "part")}.items():
-        text = (folder / f"streamdp.{name}.html").read_text()
-        assert all(f'id="streamdp.{name}.{method}"' in text for method in (*methods, "predict_one"))

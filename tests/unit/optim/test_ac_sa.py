@@ -116,23 +116,6 @@ def test_no_modulus_has_a_lower_bound_and_lans_is_higher(noise: float) -> None:
     assert run.excess < lans / (T * (T + 1))
 
 
-def test_the_noise_term_is_the_papers_over_root_three() -> None:
-    given = problem(1e-9, noise=0.0)
-    run = run_of(given, 10_000, 1, given.distance, given.smoothness)
-    papers = (run.steps + 2) ** 1.5 * given.bound / given.distance
-    assert papers / run.modulus == pytest.approx(math.sqrt(3), rel=1e-3)
-
-
-@pytest.mark.parametrize("smoothness", [1.0, math.inf])
-@pytest.mark.parametrize("convexity", [0.0, 0.3])
-def test_a_stream_of_one_record_is_one_step(smoothness: float, convexity: float) -> None:
-    for batch in (None, 1, 50):
-        (run,) = plan(problem(smoothness, convexity), 1, batch)
-        assert (run.batch, run.steps) == (1, 1)
-        assert math.isfinite(run.modulus)
-        assert run.modulus > 0
-
-
 @pytest.mark.parametrize("smoothness", [1.0, math.inf])
 def test_a_batch_size_is_kept_unless_there_are_fewer_records(smoothness: float) -> None:
     given = problem(smoothness)

@@ -54,14 +54,6 @@ def test_the_record_of_a_change_does_not_depend_on_how_records_come() -> None:
     assert "the stream has changed, as noticed from released numbers" in merged.statement()
 
 
-def test_without_following_the_average_stays_where_it_was() -> None:
-    model = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=1, change="ignore")
-    model.learn_encoded(*records(20_000, THETA))
-    model.learn_encoded(*records(5_000, -THETA, 1))
-    assert model.n_changes == 0
-    assert off(model, -THETA) > 1
-
-
 def test_classes_are_followed() -> None:
     rng = np.random.default_rng(2)
     X = rng.normal(size=(40_000, 4))
@@ -126,13 +118,6 @@ def test_where_disturbances_end_soon_the_answer_stays_and_a_change_that_lasts_is
     assert np.mean(errors[20:]) < 0.1
     model.learn_encoded(*records(10_000, -THETA, 100))
     assert off(model, -THETA) < 0.05
-
-
-def test_the_papers_clock_follows_nothing() -> None:
-    model = LDPASGDRegressor(features=NAMES, budget="eps=8", seed=8, clock="records", alpha=0.6, eta=0.2)
-    model.learn_encoded(*records(10_000, THETA))
-    model.learn_encoded(*records(10_000, -THETA, 1))
-    assert model.n_changes == 0
 
 
 def test_after_a_change_there_is_no_interval_until_enough_has_come_since() -> None:

@@ -72,15 +72,6 @@ def test_without_noise_it_ends_at_the_minimum_of_the_weighted_loss() -> None:
     np.testing.assert_allclose(walk.estimate, best, atol=4e-3)
 
 
-@each
-def test_it_learns_within_noise(curvature: Curvature) -> None:
-    """A seeded stream with the noise of about epsilon = 1."""
-    walk = newton(curvature, 25.0)
-    learn(walk, *stream(curvature, 60_000), seed=3)
-    expected = TRUTH if curvature is LOGISTIC else np.append(TRUTH, 0.5)
-    assert np.linalg.norm(walk.estimate - expected) < (0.25 if curvature is LOGISTIC else 0.1)
-
-
 @pytest.mark.parametrize("deviation", [0.0, 5.0, 25.0, 1e4])
 @pytest.mark.parametrize(("follow", "replans"), [(True, True), (False, True), (False, False), (True, False)])
 def test_batches_grow_by_the_rule(deviation: float, follow: bool, replans: bool) -> None:

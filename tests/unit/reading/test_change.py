@@ -11,7 +11,6 @@ from scipy.stats import chi2, norm
 from streamdp import (
     LDPASGDRegressor,
     LDPSGDRegressor,
-    PanPrivateClassifier,
     PanPrivateRegressor,
     ShuffleRegressor,
     UserLevelLDPRegressor,
@@ -182,20 +181,6 @@ def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:
     assert np.linalg.norm(second.theta[:4] - [-0.5, 0.5, -0.5, -0.5]) < 0.2
 
 
-def test_a_classifier_follows() -> None:
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(40_000, 4))
-    y = (rng.logistic(size=len(X)) < X @ [2.0, -1.0, 0.0, 0.0]).astype(float)
-    y[20_000:] = 1 - y[20_000:]
-    far = {}
-    for choice in ("follow", "ignore"):
-        model = PanPrivateClassifier(features=NAMES, budget="eps=2,delta=1e-6", seed=1, change=choice)
-        model.learn_encoded(X, y)
-        far[choice] = np.linalg.norm(model.theta[:4] - [-2.0, 1.0, 0.0, 0.0])
-    assert far["follow"] < 0.5
-    assert far["ignore"] > 1
-
-
 @pytest.mark.slow
 def test_sizes_of_batches_that_devices_know_from_the_job_stay() -> None:
     flipped, same = (regressor("shuffle") for _ in range(2))
@@ -309,16 +294,6 @@ def test_windows_that_were_merged_from_several_units_know_that_the_stream_has_ch
         again = regressor("windowed", target=(-100, 100))
         again.load_state_dict(merged.state_dict())
         assert (again.n_changes, again.merged(shards[1]).n_changes) == (1, 1)
-
-
-def test_batches_are_larger_if_no_change_is_looked_for() -> None:
-    """Without probes a change is noticed at the end of a batch."""
-    sizes = []
-    for choice in ("follow", "ignore"):
-        model = regressor("shuffle", change=choice)
-        model.learn_encoded(*stream(60_000, 3, flip=False))
-        sizes.append(model.learner.full)
-    assert 7 * sizes[0] < sizes[1]
 
 
 @pytest.mark.parametrize(

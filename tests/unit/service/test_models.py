@@ -129,26 +129,6 @@ def test_predictions_of_a_regressor_are_in_the_unit_of_the_column(tmp_path: Path
         assert abs(found["predictions"][0] - 70) < 20
 
 
-def test_predictions_for_groups_and_for_records_of_none(tmp_path: Path) -> None:
-    region = {"categories": ["n", "s"], "per": True, "other": True, "missing": "category"}
-    schema = {"features": {"a": [0, 10], "region": region}, "target": {"column": "b", "bounds": [0, 100]}}
-    config = job(
-        tmp_path, source=FILE, schema=schema, cap=None, model={"estimator": "LDPASGDRegressor", "budget": "eps=8"}
-    )
-    with Store(config.store_path, config.job, config.fingerprint(), config=config.text()) as store:
-        estimator: Any = config.build_estimator()
-        raw = [{"a": i % 11, "region": "ns"[i % 2]} for i in range(2_000)]
-        X = np.array([estimator.encoder.encode_raw(x) for x in raw[:22]])[np.arange(2_000) % 22]
-        estimator.learn_encoded(X, 50 + 40 * X[:, 1])
-        store.commit(estimator.state_dict(), {}, Counts(2_000))
-    records = [{"a": 7, "region": region} for region in ("n", "s", "elsewhere", "")]
-    with client(config) as http:
-        found = http.post("/v1/models/late/predict", json={"records": records}).json()["predictions"]
-    assert found == pytest.approx([estimator.predict_one(x) for x in records], rel=1e-12)
-    assert found[2] == found[3]
-    assert len(set(found)) == 3
-
-
 UNFIT = [
     ({"origin": "EWR"}, "missing, in column 'dep_delay'"),
     ({"dep_delay": SECRET + "x", "origin": "EWR"}, "not_a_number, in column 'dep_delay'"),
