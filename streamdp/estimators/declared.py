@@ -182,8 +182,6 @@ class Declared:
     """Whether limits are for the records themselves, so that they cover noise alone."""
     asks: ClassVar[bool] = False
     """Whether a report answers what follows from the reports before."""
-    of_all: ClassVar[bool] = True
-    """Whether all windows release it."""
     delta_with: ClassVar[str] = ""
     """The trust with which it needs a budget with a delta."""
     alone: ClassVar[bool] = False
@@ -271,12 +269,6 @@ class DeclaredCount(Declared):
 
     def of_part(self, part: CellReports, n: int) -> Estimates:
         return self.shares(part.frequencies(), n)
-
-
-class DeclaredTable(DeclaredCount):
-    """A table that some windows chose."""
-
-    of_all = False
 
 
 class DeclaredProportion(DeclaredCount):
@@ -513,7 +505,7 @@ class DeclaredPairs(Declared):
         pairs = zip(combinations(zip(self.of, self.items, strict=True), 2), self.block.pieces, strict=True)
         for ((a, of_a), (b, of_b)), block in pairs:
             if block in released and released[block][0].any():
-                yield DeclaredTable(
+                yield DeclaredCount(
                     (a, b), tuple(product(of_a, of_b)), block, share=self.share, name=f"{self.name}: {a}, {b}"
                 )
 

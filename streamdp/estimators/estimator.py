@@ -193,10 +193,6 @@ class Estimator(river_base.Estimator, Parameters):
         """Records that were refused because their subject's cap was reached, or for their budget."""
         return self._admission.refused
 
-    @n_refused.setter
-    def n_refused(self, n: int) -> None:
-        self._admission.refused = n
-
     @property
     def n_left_out(self) -> int:
         """Records that spent nothing and were not learned, below the cap of their subject.
@@ -205,9 +201,10 @@ class Estimator(river_base.Estimator, Parameters):
         """
         return self._admission.left_out
 
-    @n_left_out.setter
-    def n_left_out(self, n: int) -> None:
-        self._admission.left_out = n
+    def add_unlearned(self, refused: int, left_out: int) -> None:
+        """Count records that other processes did not learn."""
+        self._admission.refused += refused
+        self._admission.left_out += left_out
 
     def _words(self) -> AnyRng:
         """The source of the noise; what a learner keeps that is noisy from the first record on has no words in it."""
@@ -260,10 +257,6 @@ class Estimator(river_base.Estimator, Parameters):
     def n_seen(self) -> int:
         """Records taken: those that were learned, and those of an open batch or window, of which nothing is."""
         return int(self.learner.seen.item())
-
-    @n_seen.setter
-    def n_seen(self, n: int) -> None:
-        self.learner.seen[0] = n
 
     def __getstate__(self) -> dict[str, object]:
         with self.learner.rng.lock:
@@ -1193,6 +1186,7 @@ class Estimator(river_base.Estimator, Parameters):
         return {**counts, "n_left_out": self.n_left_out, **self.learner.counts}
 
     def _set_counts(self, counts: Mapping[str, int]) -> None:
-        learner = self.learner
-        learner.seen[0], self.n_refused, self.n_left_out = (counts[n] for n in ("n_seen", "n_refused", "n_left_out"))
+        learner, admission = self.learner, self._admission
+        names = "n_seen", "n_refused", "n_left_out"
+        learner.seen[0], admission.refused, admission.left_out = (counts[name] for name in names)
         learner.counts = {name: counts[name] for name in learner.counts}

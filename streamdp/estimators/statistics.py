@@ -511,7 +511,7 @@ class Statistics(Estimator):
                 if values.setdefault(column, kinds) != kinds:
                     raise ConfigError(f"{column!r}: expected the same edges in all statistics, for consistent tables")
             found = self._estimated(DeclaredCount(**vars(one)), 1.0, self.learner)
-            if not one.of_all and (total := found[:, 0].sum()) > 0:
+            if all(one is not other for other in self.declared) and (total := found[:, 0].sum()) > 0:
                 found = found * (self.learner.weight / total)
             deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2
             counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))

@@ -184,21 +184,16 @@ class Batches(Learner):
 
     def _planning(self, start: np.ndarray) -> Problem:
         """The bounds that a plan follows from."""
-        bound, reach, accelerated = self.problem.loss.bound, self.region.reach(start), self.method != "sgd"
-        spread = SPREAD * bound if math.isfinite(self.region.beta(self.p)) else bound
-        return Problem(bound, self.region.beta(self.p), self.region.convexity, reach, self._noise, accelerated, spread)
+        share = SPREAD if math.isfinite(self.region.beta(self.p)) else 1.0
+        accelerated, spread = self.method != "sgd", share * self.problem.loss.bound
+        return self.region.planning(start, self.p, self._noise, spread, accelerated)
 
     def _begin_phase(self) -> None:
         """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
         from streamdp.optim.loops import ENVELOPE
 
         self.full = self.batch_steps.batch
-        if (
-            isinstance(self.batch_steps, Planned)
-            and math.isinf(self.region.beta(self.p))
-            and self.batch_steps.problem.accelerated
-        ):
-            self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
+        self.spec[ENVELOPE] = self.batch_steps.envelope
         self._go_to_middle()
 
     def _go_to_middle(self) -> None:

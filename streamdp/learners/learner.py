@@ -96,6 +96,8 @@ class Learner(ABC):
     """Whether centres and scales of columns are learned: then a public schema is of use."""
     noisy_from_first: ClassVar[bool] = False
     """Whether what is kept must be private at any moment, so that a sum begins with noise."""
+    stays: ClassVar[bool] = False
+    """Whether the array that `point` returns, and `ranges`, only changes in place, until the state is replaced."""
     shuffled: ClassVar[bool] = False
     """Whether it can learn from the messages of a separate shuffler."""
     method_name: str | None = None
@@ -255,11 +257,6 @@ class Learner(ABC):
     def ranges(self) -> np.ndarray | None:
         """The range (2, p) in which each column counts in predictions; None: all of it. It `stays` as the point."""
         return None
-
-    @property
-    def stays(self) -> bool:
-        """Whether the array that `point` returns, and `ranges`, only changes in place, until the state is replaced."""
-        return False
 
     @property
     def unit_table(self) -> np.ndarray | None:

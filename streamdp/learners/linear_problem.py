@@ -4,13 +4,14 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
 
 from streamdp.errors import ConfigError, is_number
+from streamdp.optim.ac_sa import Problem
 from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Loss
@@ -191,6 +192,13 @@ class Region:
         """
         given, problem = self.smoothness, self.problem
         return problem.loss.smoothness_in(p + problem.intercept) if given is None else given
+
+    def planning(
+        self, start: np.ndarray, p: int, noise: Callable[[int], float], spread: float, accelerated: bool = True
+    ) -> Problem:
+        """The bounds that a plan of steps from the start (d,) follows from, for p columns; the others as there."""
+        bound, reach = self.problem.loss.bound, self.reach(start)
+        return Problem(bound, self.beta(p), self.convexity, reach, noise, accelerated, spread)
 
     @property
     def text(self) -> dict[str, list[float]]:

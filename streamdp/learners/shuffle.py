@@ -223,8 +223,7 @@ class ShuffleBatches(Batches):
         self.seen[0] += len(X)
         local, analyzer = LocalRandomizer(params, self.rng), Analyzer(params)
         spec = self.problem.described(self.p)[0]
-        if steps.problem.accelerated and math.isinf(self.region.beta(self.p)):
-            spec[ENVELOPE] = 1 / run.beta
+        spec[ENVELOPE] = steps.problem.envelope(run)
         for _ in range(run.steps):
             ones = np.zeros(params.d, dtype=np.int64)
             for begin in range(0, len(X), _ROWS):

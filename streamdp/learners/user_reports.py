@@ -22,7 +22,6 @@ from streamdp.learners.user_answers import (
     is_within,
     sensitivity_of_average,
 )
-from streamdp.optim.ac_sa import Problem
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.domains import RealSpace
@@ -176,15 +175,7 @@ class UserReports(Collector):
         start = region.project(problem.loss.start(self._d))
         if self.method == "asgd":
             return Asgd(self._reports(), start, region.project, plan.batch_size)
-        bounds = Problem(
-            problem.loss.bound,
-            region.beta(self.p),
-            region.convexity,
-            region.reach(start),
-            self._noise,
-            True,
-            self._spread,
-        )
+        bounds = region.planning(start, self.p, self._noise, self._spread)
         return Planned(bounds, start, region.project, plan.horizon, plan.batch_size)
 
     def _reports(self) -> Reports:
@@ -229,8 +220,7 @@ class UserReports(Collector):
         """Prepare for the next batches: called when their size changes, and when the steps go to another batch."""
         from streamdp.optim.loops import ENVELOPE
 
-        if isinstance(self.batch_steps, Planned) and math.isinf(self.region.beta(self.p)):
-            self.spec[ENVELOPE] = 1 / self.batch_steps.phase.beta
+        self.spec[ENVELOPE] = self.batch_steps.envelope
         self.mean = self.mean_of(self.batch_steps.batch)
         self._begin_batch()
 

@@ -41,6 +41,10 @@ class Problem:
         """sigma^2, the variance of a noisy average of a batch of gradients."""
         return (self.bound if self.spread is None else self.spread) ** 2 / batch + self.noise(batch)
 
+    def envelope(self, run: "Phase") -> float:
+        """ENVELOPE of the compiled loops for a run: the width of the envelope of a non-smooth loss, else 0."""
+        return 1 / run.beta if self.accelerated and math.isinf(self.smoothness) else 0.0
+
 
 @dataclass(frozen=True)
 class Phase:

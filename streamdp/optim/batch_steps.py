@@ -53,6 +53,11 @@ class BatchSteps(ABC):
         return 0.0
 
     @property
+    def envelope(self) -> float:
+        """ENVELOPE of the compiled loops for gradients at `middle`; 0: the loss itself."""
+        return 0.0
+
+    @property
     def least(self) -> int | None:
         """With fewer records the noise is larger than the signal; None: not known."""
         return None

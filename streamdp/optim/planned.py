@@ -59,6 +59,10 @@ class Planned(BatchSteps):
         return self.plan[self.number]
 
     @property
+    def envelope(self) -> float:
+        return self.problem.envelope(self.phase)
+
+    @property
     def middle(self) -> np.ndarray:
         return self.sequence.middle
 

@@ -283,8 +283,7 @@ class Driver:
     def _one_part(
         self, learner: Estimator, counts: Counts, results: Sequence[Result], mark: Mapping[str, object]
     ) -> Part:
-        learner.n_refused += counts.refused  # those that other processes did not learn
-        learner.n_left_out += counts.left_out
+        learner.add_unlearned(counts.refused, counts.left_out)
         dead = sum((Counter(result.dead) for result in results), Counter[str]())
         nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         return self._part(self.shards[0], Result(learner.state_dict(), counts, dead, *nobody), mark)

@@ -379,7 +379,7 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
         row = dict(zip(model.features, x, strict=True))  # type: ignore[arg-type]
         out = np.empty((CAMPAIGN_TRIALS, len(ga)))
         for i in range(CAMPAIGN_TRIALS):
-            model.n_seen = 0
+            model.learner.seen[0] = 0
             arrays = model.learner.arrays
             arrays.state[:], arrays.units.progress[:] = start["state"], start["progress"]
             model.learn_one(row, y)
