@@ -445,7 +445,8 @@ class LocalReports(Learner):
         found = average([part._both() for part in parts]) if any(part.weight for part in parts) else self._both()  # noqa: SLF001 - the same class
         arrays.units.merge([part.arrays.units for part in parts])
         arrays.segments[:] = arrays.units.progress[[k.SEGMENT, k.WIDTH]] = 0.0
-        arrays.state[0], arrays.state[1:] = self.units.inward(found[0]), found[1]
+        # The scale of a part may be below the least one in the units of the whole.
+        arrays.state[0], arrays.state[1:] = np.clip(self.units.inward(found[0]), *arrays.box), found[1]
         arrays.merge_blocks([part.arrays for part in parts], self.units.inward(found[1]))
         odds.begin(arrays)
         self.merged = True

@@ -531,11 +531,12 @@ class UserReports(Collector):
         self.search.merge([part.search for part in parts])
         self._follow(self.batch_steps, self.search)
         if any(part.weight for part in parts):
-            self.batch_steps.estimate[:] = self.units.inward(average([part.point[0] for part in parts]))
+            found = self.units.inward(average([part.point[0] for part in parts]))
+            self.batch_steps.estimate[:] = self.region.project(found)
         sequences: list[Any] = [part._mapped_to(self.units) for part in parts]  # noqa: SLF001 - the same class
         self.batch_steps.merge(sequences, self.batch_steps.estimate.copy())
         self._begin_phase()
 
     def _mapped_to(self, units: Units) -> BatchSteps:
-        steps, own = self.batch_steps, self.units
-        return steps.mapped(lambda theta: rebase(theta, own, units)) if isinstance(steps, Asgd) else steps
+        steps, own, project = self.batch_steps, self.units, self.region.project
+        return steps.mapped(lambda theta: project(rebase(theta, own, units))) if isinstance(steps, Asgd) else steps

@@ -572,7 +572,8 @@ class Windows(Collector):
         original = average([part.point[0] for part in parts]) if any(part.weight for part in parts) else self.point[0]
         found = [part._released for part in parts]  # noqa: SLF001 - the same class
         best, task = found[int(np.argmax([part.weight for part in parts]))], self._task(1)
-        theta, several = self._units_at(best.table).inward(original), [one.numbers for one in found]
+        theta = self.region.project(self._units_at(best.table).inward(original))
+        several = [one.numbers for one in found]
         if not all(np.array_equal(one.table, best.table) for one in found):
             several = [self.method.in_other_units(task, numbers, theta) for numbers in several]
         self._released = best._replace(numbers=self.method.merge(task, several, theta, self.region.project))

@@ -450,6 +450,28 @@ def test_merged_models_whose_searches_are_done_are_stored_and_loaded() -> None:
     np.testing.assert_array_equal(parts[0].theta, merged.theta)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "records"),
+    [
+        (LDPASGDRegressor, {}, 10_000),
+        (WindowedRegressor, {"window": 1000}, 4000),
+    ],
+)
+def test_merged_models_with_targets_of_other_spreads_are_stored_and_loaded(
+    kind: Any, options: dict[str, Any], records: int
+) -> None:
+    """Before, the error spread could be below the least one of the common units, and workers ended at a rebalance."""
+    parts = []
+    for number, (spread, share) in enumerate([(0.05, 1.0)] * 4 + [(1.0, 1.2)]):
+        part = kind(budget="eps=50", features={"a": (-1, 1)}, target=(-1, 1), seed=number, **options)
+        X = spread * np.random.default_rng(number).uniform(-1, 1, (int(share * records), 1))
+        part.learn_arrays(X, 0.9 * X[:, 0])
+        parts.append(part)
+    merged, loaded = parts[-1].merged(*parts[:-1]), parts[-1].clone()
+    loaded.load_state_dict(merged.state_dict())
+    assert loaded.weights == merged.weights
+
+
 @pytest.mark.parametrize("what", ["y", "subjects", "budgets"])
 def test_arrays_of_another_length_are_refused_before_anything_is_spent(what: str) -> None:
     ledger = Ledger("eps=1")

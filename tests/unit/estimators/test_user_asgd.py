@@ -10,6 +10,7 @@ import pytest
 from streamdp import (
     ApproxDP,
     GaussianDP,
+    Huber,
     L2Ball,
     Logistic,
     PureDP,
@@ -212,3 +213,16 @@ def test_a_state_goes_on_in_a_change_and_parts_that_noticed_one_are_merged() -> 
     merged = whole.merged(other)
     assert merged.n_changes == max(whole.n_changes, other.n_changes)
     assert np.linalg.norm(merged.theta[:2] - [-0.7, 0.7]) < 0.2
+
+
+def test_merged_averages_have_the_least_scale_of_their_units() -> None:
+    parts = []
+    for seed, spread in enumerate((0.5, 1.0)):
+        part = UserLevelLDPRegressor(budget="eps=50", features=["a"], target=(-1, 1), items_per_user=1, seed=seed)
+        part.learn_encoded(np.zeros((5000, 1)), np.linspace(-spread, spread, 5000))
+        part.learner.batch_steps.state[[2, 5]] = Huber().sigma_min  # where errors are small
+        part.learner.search.asked_target += seed * 1000  # the units of the wide one are those of both
+        parts.append(part)
+    loaded = parts[0].clone()
+    loaded.load_state_dict(parts[0].merged(parts[1]).state_dict())
+    assert loaded.learner.units.scale == parts[1].learner.units.scale > parts[0].learner.units.scale
