@@ -69,6 +69,8 @@ class Broker:
         `bootstrap` needs no password.
     node
         The number of this node; see `servers.cluster.Cluster`.
+    settings
+        Further settings of the broker.
 
     Attributes
     ----------
@@ -82,7 +84,10 @@ class Broker:
     username = "streamdp"
     password = "only-for-tests"
 
-    def __init__(self, folder: str | Path, *, secure: bool = False, node: int = 1) -> None:
+    def __init__(
+        self, folder: str | Path, settings: Mapping[str, str] | None = None, *, secure: bool = False, node: int = 1
+    ) -> None:
+        self._settings = {**_SETTINGS, **(settings or {})}
         self.folder = Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.secure = secure
@@ -167,7 +172,7 @@ class Broker:
         names = [name for name in names if name != "PROXIED" or name in self.advertised]
         told = self._ports | self.advertised
         nodes = self.voters.count("@")
-        settings = {"node.id": str(self.node), **_SETTINGS}
+        settings = {"node.id": str(self.node), **self._settings}
         settings |= dict.fromkeys(_REPLICATED, str(nodes)) | dict.fromkeys(_IN_SYNC, str(nodes // 2 + 1))
         settings["listeners"] = ",".join(f"{name}://127.0.0.1:{self._ports[name]}" for name in names)
         settings["advertised.listeners"] = ",".join(
