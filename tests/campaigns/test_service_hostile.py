@@ -233,7 +233,6 @@ def attack(folder: Path, total: int, slow_calls: int, wait: bool) -> Counter[str
         assert service.process.wait(PATIENCE_S) == 0
     assert grown < 40 * 1024, f"{grown} KiB more after {total} requests"
     snapshot = Store.snapshot(folder / "late.db")
-    assert snapshot is not None
     assert (snapshot.counts.learned, snapshot.counts.refused) == (5 * calls + 1, 0)
     for path in folder.iterdir():
         assert MARK.encode() not in path.read_bytes(), path

@@ -240,7 +240,6 @@ class Services:
             process.__exit__()
 
     def sql(self, text: str) -> None:
-        assert self.postgres is not None
         with psycopg.connect(self.postgres.url, autocommit=True) as admin:
             admin.execute(text)
 
@@ -295,7 +294,6 @@ def strike(services: Services, callers: Callers, fault: str, rng: random.Random)
             services.kill(port, signal.SIGKILL if fault == "kill" else signal.SIGTERM)
             services.start(port)
         case "database":
-            assert services.postgres is not None
             services.postgres.kill()
             services.postgres.start()
         case "disk" if services.postgres is not None:
@@ -329,7 +327,6 @@ def check(services: Services, callers: Callers, faults: int) -> int:
         with Store(
             config.store_path, "late", config.fingerprint(), cap=config.cap_budget, config=config.text()
         ) as store:
-            assert store.ledger is not None
             spent = [Counter({who: store.ledger.spent(who).records for who in group}) for group in callers.people]
     for caller in range(4):
         assert set(spent[caller].values()) == {CAP}

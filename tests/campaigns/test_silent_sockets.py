@@ -61,7 +61,6 @@ def served_beside(folder: Path, limit: int, sockets: int, calls: int) -> Found:
         )
         stack.callback(process.wait)
         stack.callback(process.kill)
-        assert process.stdout is not None
         address = process.stdout.readline().decode().strip()
         assert address, (folder / "log").read_text()
         port = int(address.rpartition(":")[2])

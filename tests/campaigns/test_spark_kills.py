@@ -149,7 +149,6 @@ def test_whatever_is_killed_each_record_counts_once_and_no_cap_is_exceeded(folde
     with Store(
         folder / "job.db", "late", config.fingerprint(), cap=config.cap_budget, config=config.text(), shared=True
     ) as store:
-        assert store.ledger is not None
         spent = [store.ledger.spent(person) for person in people]
     assert sum(one.records for one in spent) == learned
     assert max(one.epsilon for one in spent) <= cap * (1 + 1e-9)

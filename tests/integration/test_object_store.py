@@ -128,5 +128,4 @@ def test_kills_lose_and_repeat_no_record(objects: str, tmp_path: Path) -> None:
         assert code == (0 if held == "none" else -9), written.read_text()
     with Store(tmp_path / "far.db", "far", make_config(settings).fingerprint()) as store:
         snapshot = store.load()
-        assert snapshot is not None
         assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters) == (FILES * ROWS, 0, 0)

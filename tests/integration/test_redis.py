@@ -101,7 +101,6 @@ def test_kills_lose_and_repeat_no_entry(client: redis.Redis, settings: dict[str,
         assert code in ((0,) if last else (0, -9)), written.read_text()
         with Store(tmp_path / "stream.db", "stream", make_config(settings).fingerprint()) as store:
             snapshot = store.load()
-        assert snapshot is not None
         done = snapshot.counts.learned + snapshot.counts.dead_letters
         assert snapshot.position == {"id": f"{done}-1", "row": done}  # the state's
         assert code or done >= rows

@@ -37,7 +37,6 @@ def serving(folder: Path, port: int = 0, log_level: str = "info") -> Iterator[tu
     with open(folder / "log", "ab") as log:
         process = Forked(command, cwd=folder, env=environment(None), stderr=log)
     try:
-        assert process.stdout is not None
         address = process.stdout.readline().strip()
         assert address, (folder / "log").read_text()
         yield process, address
@@ -54,7 +53,6 @@ def subjects(caller: int, call: int) -> list[dict[str, Any]]:
 
 def counted(folder: Path) -> tuple[int, int, int]:
     snapshot = Store.snapshot(folder / "late.db")
-    assert snapshot is not None
     return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters
 
 

@@ -86,7 +86,6 @@ def spent(store: Path, records: dict[str, list[Any]]) -> float:
     """The most that a person has spent, by the ledger of the store."""
     config = make_config(job(store))
     with Store(store, "late", config.fingerprint(), cap="eps=3", config=config.text(), shared=True) as opened:
-        assert opened.ledger is not None
         return max(opened.ledger.spent(tail).epsilon for tail in set(records["tail"]))
 
 

@@ -101,7 +101,6 @@ MECHANISMS = [
 
 def inputs(mechanism: Mechanism, d: int, direction: str) -> tuple[np.ndarray, np.ndarray]:
     unit = np.eye(d)[0] if direction == AXIS else np.full(d, d**-0.5)
-    assert mechanism.sensitivity is not None
     half = mechanism.sensitivity / 2
     return half * unit, -half * unit
 

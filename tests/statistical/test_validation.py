@@ -28,7 +28,6 @@ def releases(validation: dict[str, Any], label: float, seed: int, budget: str, t
     """(trials, 2): the step of theta and the answer of one record. Its gradient is the longest; the model says 0."""
     model = LDPSGDClassifier("hinge", budget, features=["a"], intercept=False, seed=seed, validation=validation)
     validator = model.held_out.validator
-    assert validator is not None
     validator.begin(np.zeros(1), 0.0, 1.0, np.inf)
     arrays, clock, out = (
         [array.copy() for array in arrays_of(model)],

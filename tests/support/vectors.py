@@ -106,7 +106,6 @@ def calibration(mechanism: str, budget: str, d: int, own: bool) -> dict[str, flo
 
 def text_of(desk: ReportDesk, version: int) -> bytes:
     """The newest document of a desk, which does not expire."""
-    assert desk._newest is not None
     return desk._written(version, desk._newest[1], FOREVER).text
 
 

@@ -122,20 +122,6 @@ def test_ids_and_free_texts_are_told(job: Path, quick: Quick) -> None:
     assert "text 1" not in out
 
 
-@pytest.mark.parametrize(
-    ("estimator", "budget"), [("LDPASGDClassifier", "eps=0.5"), ("PanPrivateClassifier", "eps=2,delta=1e-6")]
-)
-def test_check_expects_less_of_a_rare_class(estimator: str, budget: str, job: Path, quick: Quick) -> None:
-    lines = ["age,wage", *(f"{i % 50},{int(i % 50 == 49)}" for i in range(3000))]
-    (job / "people.csv").write_text("\n".join(lines) + "\n")
-    (job / "job.yaml").write_text(
-        "job: rare\nsource: {type: csv, path: people.csv}\nschema:\n  features: {age: [0, 50]}\n"
-        f"  target: {{column: wage, classes: ['0', '1']}}\nmodel: {{estimator: {estimator}, budget: '{budget}'}}\n"
-    )
-    plan = json.loads(quick("check", "job.yaml", "--json")[1])["plan"]
-    assert plan["beats_constant"] != "likely"  # as it is for two classes that are equally frequent
-
-
 def window_job(job: Path, lines: list[str], subject: str = "", more: str = "") -> None:
     """A job with trust: window that learns the class `wage` of `lines`, with a header, from `age`."""
     (job / "people.csv").write_text("\n".join(lines) + "\n")
@@ -267,14 +253,6 @@ def test_a_rare_class_needs_the_records_that_run_found_missing() -> None:
     assert rare.beats_constant != "likely"
     assert 3_000_000 < rare.likely_from < 40_000_000
     assert f"from about {rare.likely_from:,} records" in rare.sentence
-
-
-def test_run_warns_of_what_does_not_fit_and_of_nothing_that_is_private(job: Path, quick: Quick) -> None:
-    code, _, err = quick("run", "job.yaml")
-    assert code == 3  # too many bad records, as before
-    assert "351 of the first 1,000 records (35 %) do not fit the schema: unknown category in column 'city' (250)" in err
-    assert "outside" not in err
-    assert SECRET not in err
 
 
 def test_blanks_around_declared_values_are_told(job: Path, quick: Quick) -> None:

@@ -25,7 +25,6 @@ def job(folder: Path, text: str = JOB) -> JobConfig:
 def test_records_are_enough_for_some_workers(tmp_path: Path) -> None:
     topic = job(tmp_path)
     plan = prospect(topic, 100_000)
-    assert plan is not None
     least = plan.likely_from
     assert "enough for 3 workers" in few_workers(topic, prospect(topic, 3 * least))[0]
     assert "enough for 1 worker," in few_workers(topic, prospect(topic, least // 2))[0]
@@ -37,6 +36,5 @@ def test_records_are_enough_for_some_workers(tmp_path: Path) -> None:
 def test_workers_that_learned_too_few_records_each_are_told(tmp_path: Path) -> None:
     topic = job(tmp_path)
     plan = prospect(topic, 100_000)
-    assert plan is not None
     assert "start fewer workers" in apart(topic, 12, 12 * plan.likely_from // 10)[0]
     assert apart(topic, 12, 13 * plan.likely_from) == apart(topic, 1, 10) == []

@@ -30,6 +30,7 @@ from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError
 from streamdp.store.snapshot import Counts
+from tests.support.batches import contents, varint
 from tests.support.commands import Command
 from tests.support.kafka_job import counts
 from tests.support.registry import registry
@@ -60,13 +61,6 @@ def avro(item: dict[str, Any], fields: dict[str, Any] = PLAIN) -> bytes:
     return out.getvalue()
 
 
-def varint(n: int) -> bytes:
-    n, out = (n << 1 ^ n >> 63) & (1 << 64) - 1, b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AvroDecoder]:
     folder = tmp_path_factory.mktemp("schemas")
@@ -83,13 +77,6 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AvroDecod
 
 def places(raw: list[Any]) -> tuple[np.ndarray, dict[str, int]]:
     return np.arange(len(raw)) * 3 + 7, {"next": 1}
-
-
-def contents(batch: Batch) -> tuple[Any, ...]:
-    """All that a batch holds, floats as their bits."""
-    budgets = None if batch.budgets is None else batch.budgets.tobytes()
-    numbers = batch.X.shape, batch.X.tobytes(), batch.y.tobytes(), batch.positions.tolist()
-    return (batch.features, *numbers, batch.position, batch.subjects, budgets, batch.dead)
 
 
 def letters(batch: Batch) -> list[tuple[int, str, str | None]]:

@@ -18,8 +18,8 @@ from connectors.schemaregistry import SchemaRegistry
 from streamdp.data.records import Batch
 from streamdp.data.schema import Schema
 from streamdp.errors import ConfigError, SourceError, SourceUnavailableError
+from tests.support.batches import varint
 from tests.support.registry import PASSWORD, USER, Registry, registry
-from tests.unit.connectors.test_avro import varint
 
 SCHEMA = Schema({"a": (-10, 10)}, "t")
 LETTERS = Schema({"a": ["x", "y"]}, "t")
@@ -85,13 +85,6 @@ def test_swapped_and_added_fields_are_read_by_their_names(expects: Any, expected
     batch = decode(decoder, *raw)
     assert letters(batch) == []
     assert (batch.X.ravel().tolist(), batch.y.tolist()) == ([0.5] * 6, [2.0] * 6)
-
-
-def test_an_unknown_id_is_a_dead_letter_that_names_it(expects: Any) -> None:
-    good = framed(7, FIRST, {"a": 5, "t": 2})
-    batch = decode(expects(FIRST, {7: FIRST}), good, framed(4711, FIRST, {"a": 5, "t": 2}), good)
-    assert letters(batch) == [(1, "unknown_schema", "schema id 4711")]
-    assert batch.positions.tolist() == [0, 2]
 
 
 def test_a_schema_that_cannot_be_resolved_is_a_dead_letter_with_the_reason(expects: Any) -> None:

@@ -288,7 +288,6 @@ def test_times_of_a_table_are_in_their_zone(
 def test_the_time_of_a_record_in_a_table_is_its_moment(tmp_path: Path, kind: str, name: str) -> None:
     config = save(pa.table({"age": NUMBER, "at": column(name), "y": NUMBER}), tmp_path / "d", kind)
     times = config.build(Schema({"age": (0, 100)}, "y", time=TimeColumn("at", "iso"))).poll(9, 0.0).times
-    assert times is not None
     assert times.tolist() == [datetime(2024, 1, 31, 20, 45, tzinfo=UTC).timestamp()]
 
 

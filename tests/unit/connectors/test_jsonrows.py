@@ -15,20 +15,12 @@ from connectors.recordblocks import MAX_RECORD_BYTES, cut_lines
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.data.schema import Schema
 from streamdp.errors import SchemaError
+from tests.support.batches import contents
 from tests.support.sizes import some
 
 SCHEMA = Schema({"a": (-10, 10), "c": ["x", "y", "1", "true", "é"]}, "t", subject="id", budget="eps")
 NUMBERS = Schema({"a": (0, 1)}, "t")  # its y is the number as it was read
 GOOD = b'{"a": 1.5, "c": "x", "t": 2, "id": "s", "eps": 0.5}'
-
-
-def contents(batch):
-    """All that a batch holds, floats as their bits."""
-    budgets = None if batch.budgets is None else batch.budgets.tobytes()
-    return (
-        batch.features, batch.X.shape, batch.X.tobytes(), batch.y.tobytes(), batch.positions.tolist(), batch.position,
-        batch.subjects, budgets, batch.dead,
-    )  # fmt: skip
 
 
 def encode(raw, schema=SCHEMA):

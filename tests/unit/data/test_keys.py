@@ -22,6 +22,7 @@ from streamdp.data.subjects import FLOATS
 from streamdp.errors import SchemaError
 from streamdp.service.calls import read_call
 from streamdp.service.schemas import LearnCall
+from tests.support.batches import varint
 
 SCHEMA = Schema({"a": (0, 1)}, "y", subject="id")
 NUMBERS = (0, 7, -12, 2**53 + 1, 2**63, 2**64 - 1, 2**64, 10**20 + 1, 10**20 + 2, 10**37 + 3)
@@ -95,18 +96,7 @@ def framed(number: int, payload: bytes) -> bytes:
 
 
 def avro_text(text: str) -> bytes:
-    data = text.encode()
-    size, out = 2 * len(data), b""
-    while size > 127:
-        out, size = out + bytes([size & 127 | 128]), size >> 7
-    return out + bytes([size]) + data
-
-
-def avro_long(value: int) -> bytes:
-    zigzag, out = (value << 1) ^ (value >> 63), b""
-    while zigzag > 127:
-        out, zigzag = out + bytes([zigzag & 127 | 128]), zigzag >> 7
-    return out + bytes([zigzag])
+    return varint(len(text.encode())) + text.encode()
 
 
 _two = [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]
@@ -178,7 +168,7 @@ def test_whole_numbers_of_typed_columns_are_the_same_people(tmp_path: Path) -> N
                 assert ledger.admit_many(table(tmp_path, kind, ids), PureDP(1)).all()
             assert ledger.admit_many(table(tmp_path, kind, exact), PureDP(1)).all()
         assert ledger.admit_many(np.array(IN_LONG), PureDP(1)).all()
-        assert ledger.admit_many(subjects_of([framed(3, avro_long(n)) for n in IN_LONG], of_avro), PureDP(1)).all()
+        assert ledger.admit_many(subjects_of([framed(3, varint(n)) for n in IN_LONG], of_avro), PureDP(1)).all()
         assert ledger.n_subjects == len(NUMBERS)
         assert {ledger.spent(n).epsilon for n in IN_LONG} == {8}
 
@@ -234,9 +224,9 @@ def test_texts_that_only_look_like_numbers_are_people() -> None:
         (framed(9, avro_text("1.0")), True),
         (framed(9, b"\x08ann"), True),
         (framed(3, b"\xff" * 11), True),
-        (framed(3, avro_long(7) + b"\0"), True),
+        (framed(3, varint(7) + b"\0"), True),
         (framed(2, avro_text("ann") + avro_text("bob")), True),
-        (framed(2, avro_long(4) + avro_text("abc")), True),  # read without its schema, it is a text of four bytes
+        (framed(2, varint(4) + avro_text("abc")), True),  # read without its schema, it is a text of four bytes
         (framed(9, avro_text("")), True),
         (b'"ann', False),
         (b'"a" "b"', False),
@@ -261,9 +251,9 @@ def test_a_key_of_an_unknown_schema_names_it_and_is_asked_for_once_in_a_batch() 
 def test_keys_of_avro_are_read_by_their_schemas() -> None:
     keys = [
         framed(9, avro_text("ann")),
-        framed(3, avro_long(-7)),
+        framed(3, varint(-7)),
         framed(4, avro_text("ann")),
-        framed(5, b"\2" + avro_long(7)),
+        framed(5, b"\2" + varint(7)),
     ]
     assert subjects_of([*keys, b"ann"], of_avro) == ["ann", -7, "ann", 7, b"ann"]
 

@@ -90,7 +90,6 @@ def job(trust: str) -> Definition:
 
 def test_a_job_may_say_it_and_check_says_its_price() -> None:
     found = prospect(job("window"), 20_000)
-    assert found is not None
     assert (
         f"cost 5 % of the mu^2 of a window that finds them, which takes about {found.bounds_from:,} people"
         in found.sentence

@@ -859,7 +859,6 @@ def test_a_text_has_the_same_columns_from_a_record_and_from_a_frame() -> None:
         each.learn_one({"t": text, "n": 0})
     one, other = (found.state_dict() for found in (statistics, each))
     assert np.array_equal(one["0 texts"], other["0 texts"])
-    assert statistics.encoder is not None
     rows = statistics.encoder.encode_raw({"t": "日本語", "n": 0})
     assert bytes(round(v * 127.5 + 127.5) for v in rows[:4]) == "日".encode() + b"\xff"
 

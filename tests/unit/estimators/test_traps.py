@@ -216,7 +216,6 @@ def test_ldp_on_raw_records_says_once_what_trust_would_save(name: str, monkeypat
     (warning,) = (one for one in caught if one.category is CostWarning)
     assert warning.filename == __file__
     found = alike(loss, 2, "eps=1", USUAL)  # what `streamdp plan` prints
-    assert found is not None
     assert f"100,000 records teach a model about as much as {rounded(found.process):,} do" in str(warning.message)
 
 

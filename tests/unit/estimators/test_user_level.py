@@ -281,7 +281,6 @@ def test_records_that_allow_less_are_refused_and_nothing_is_known_before_feature
     learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(0.5, 1e-6), subject="u")
     learner.learn_one({"a": 1.0, "b": 1.0}, True, budget=ApproxDP(2.0, 1e-6), subject="u")
     outcome = learner.learn_encoded([[1.0, 1.0]] * 3, [1.0] * 3, [0.5, 1.0, np.nan], ["u", "u", "u"])
-    assert outcome is not None
     assert outcome.tolist() == [REFUSED, JOINED, JOINED]
     assert (learner.n_seen, learner.n_refused, people_of(learner).held) == (3, 2, 3)
     unknown = UserLevelLDPClassifier()

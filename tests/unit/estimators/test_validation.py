@@ -95,7 +95,6 @@ def test_with_a_share_each_record_answers_or_is_learned_and_the_guarantee_is_the
 
     model.learner.learn = watched  # type: ignore[method-assign]
     model.learn_encoded(X, y)
-    assert model.quality is not None
     assert sum(learned) + model.quality.total.answers == 20_000 == model.n_seen
     assert model.quality.total.answers == pytest.approx(5000, abs=320)  # 5.2 standard deviations
     assert model.guarantee.budgets == (PureDP(1),)
@@ -107,13 +106,11 @@ def test_with_a_budget_the_guarantee_and_the_cap_count_both() -> None:
     ledger = Ledger("eps=4")
     model = classifier({"budget": "eps=0.5"}, ledger=ledger)
     outcome = model.learn_encoded(X, y, subjects=["p"] * 6)
-    assert outcome is not None
     assert outcome.tolist() == [JOINED] * 2 + [REFUSED] * 4
     model.learn_one({"a": 0, "b": 1}, True, subject="q")
     model.learn_one({"a": 0, "b": 1}, True, subject="q")
     model.learn_one({"a": 0, "b": 1}, True, subject="q")
     assert (model.n_seen, model.n_refused) == (4, 5)
-    assert model.quality is not None
     assert model.quality.total.answers == 4
     assert model.guarantee.budgets == (PureDP(1.5),)
     assert "each spent eps=0.5 on it beside its gradient or bit, and the spend above has both" in model.statement()
@@ -149,12 +146,10 @@ def test_records_with_budgets_of_their_own_spend_no_more_than_these() -> None:
     model = classifier(BUDGET)
     model.learn_encoded(X, y, budgets=np.full(50, 0.7))
     model.learn_one({"a": 0, "b": 1}, True, budget="eps=0.5")
-    assert model.quality is not None
     assert model.quality.total.answers == 0
     assert model.guarantee.budgets == (PureDP(0.7),)
     other = classifier({"share": 0.5})
     other.learn_encoded(X, y, budgets=np.full(50, 0.7))
-    assert other.quality is not None
     assert other.quality.total.answers > 0
     assert other.guarantee.budgets == (PureDP(0.7),)
 
@@ -166,7 +161,6 @@ def test_records_of_which_none_has_a_budget_of_its_own_answer() -> None:
     models[0].learn_encoded(X, y)
     models[1].learn_encoded(X, y, budgets=np.full(50, np.nan))
     for model in models:
-        assert model.quality is not None
         assert model.quality.total.answers == 50
         assert model.guarantee.budgets == (PureDP(2),)
     np.testing.assert_array_equal(models[0].theta, models[1].theta)
@@ -186,8 +180,6 @@ def test_a_state_goes_on_where_it_was_saved() -> None:
         assert np.array_equal(mine, theirs)
     second.learn_encoded(X[3333:], y[3333:])
     whole.learn_encoded(X, y)
-    assert second.quality is not None
-    assert whole.quality is not None
     assert second.quality.total.answers == whole.quality.total.answers == 5000
 
 
@@ -208,7 +200,6 @@ def test_shards_add_their_answers_up() -> None:
     for seed, part in enumerate(parts):
         part.learn_encoded(*records(2000 * (seed + 1), seed))
     merged = parts[0].merged(*parts[1:])
-    assert merged.quality is not None
     found = [part.quality for part in parts]
     assert merged.quality.total.answers == 12_000
     assert merged.quality.total.error.value == pytest.approx(
@@ -223,7 +214,6 @@ def test_shards_add_their_answers_up() -> None:
 
 def test_a_model_with_features_to_learn_is_better_and_one_without_records_is_unknown() -> None:
     model = classifier(BUDGET)
-    assert model.quality is not None
     assert model.quality.verdict == UNKNOWN
     assert model.quality.total.error.value is None
     model.learn_encoded(*records(20_000))
@@ -231,9 +221,6 @@ def test_a_model_with_features_to_learn_is_better_and_one_without_records_is_unk
     assert model.quality.verdict == BETTER
     now = np.mean(model.predict_encoded(X) != y)
     rate = model.quality.recent.rate
-    assert rate is not None
-    assert rate.low is not None
-    assert rate.high is not None
     assert rate.low - 0.04 < now < rate.high + 0.04
     assert "better than the best constant (log loss " in model.quality.sentence()
 
@@ -246,8 +233,6 @@ def test_numbers_with_a_learned_scale(loss: Any) -> None:
     model = LDPASGDRegressor(loss, "eps=2", features={"x": (-1, 1)}, target=(-100, 200), validation=BUDGET)
     model.learn_encoded(x[:, None], y)
     found = model.quality
-    assert found is not None
-    assert found.largest is not None
     assert found.measure == ("mean absolute error" if loss == "huber" else "mean pinball loss")
     assert found.verdict == BETTER
     best = 0.8 * 2.5 * 12
@@ -264,11 +249,9 @@ def test_a_flipped_weight_is_found() -> None:
 
     model = classifier(BUDGET)
     model.learn_encoded(*stream(40_000, 2.0))
-    assert model.quality is not None
     assert (model.quality.drifts, model.quality.last_drift) == (0, None)
     model.learn_encoded(*stream(20_000, -2.0))
     assert model.quality.drifts >= 1
-    assert model.quality.last_drift is not None
     assert 40_000 < model.quality.last_drift <= 60_000
     assert "the stream has changed" in model.quality.sentence()
 
@@ -296,8 +279,6 @@ def test_copies_have_answers_and_words_of_their_own() -> None:
     model.learn_encoded(*records(500))
     twin = copy.deepcopy(model)
     twin.learn_encoded(*records(500, 1))
-    assert model.quality is not None
-    assert twin.quality is not None
     assert (model.quality.total.answers, twin.quality.total.answers) == (500, 1000)
     mine, theirs = model.held_out.validator.rng, twin.held_out.validator.rng
     assert not set(mine.words.tolist()) & set(theirs.words.tolist()[1:]) - {0}  # type: ignore[union-attr]
@@ -306,7 +287,6 @@ def test_copies_have_answers_and_words_of_their_own() -> None:
 def test_a_device_and_its_learner_go_on_without_answers() -> None:
     model = classifier(BUDGET)
     model.absorb(model.randomizer({"a": 1.0, "b": 0.0}, 1.0))
-    assert model.quality is not None
     assert model.quality.total.answers == 0
     assert model.guarantee.budgets == (PureDP(1),)
 
@@ -332,7 +312,6 @@ def test_an_estimator_without_declared_features_is_asked_from_its_first_record()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.learn_one({"a": 1.0}, True)
-    assert model.quality is not None
     assert model.quality.total.answers == 1
 
 

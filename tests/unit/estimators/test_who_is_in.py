@@ -171,7 +171,6 @@ def test_a_row_of_a_window_of_time_that_is_over_is_left_out_and_not_charged(
     if many:
         times = np.array([4.0, 3.0, 6.0]) * DAY
         outcome = model.learn_encoded(np.zeros((3, 1)), times, None, ["late", "later", "ann"])
-        assert outcome is not None
         assert outcome.tolist() == [LEFT_OUT, LEFT_OUT, JOINED]
     else:
         for person, day in (("late", 4), ("later", 3), ("ann", 6)):

@@ -155,7 +155,6 @@ def test_a_record_that_allows_less_is_refused() -> None:
     learner = made()
     learner.learn_one({"a": 1.0}, 1.0, budget="eps=0.5,delta=1e-6")
     outcome = learner.learn_encoded(np.ones((2, 2)), np.ones(2), np.array([0.5, 2.0]), subjects=["ann", "bob"])
-    assert outcome is not None
     assert outcome.tolist() == [REFUSED, JOINED]
     assert (learner.n_seen, learner.n_refused) == (1, 2)
     with pytest.raises(BudgetError):

@@ -116,7 +116,6 @@ def test_a_job_names_what_another_job_of_its_database_was_allowed(place: str) ->
     set_cap(place, "eps=2")
     with Store(place, "one", "1", cap="eps=2") as store:
         again, state = model(store.ledger), Store.snapshot(place, "one")
-        assert state is not None
         again.load_state_dict(state.state)
         learn(again, 1, people=("eve",))
         assert "would pass eps=1000; this is the largest cap" in again.statement()

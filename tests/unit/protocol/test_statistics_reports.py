@@ -272,7 +272,6 @@ def test_a_shuffler_shows_answers_without_names_and_the_learner_takes_them() -> 
     assert mixer.take(bad) == {0: "question", 1: "malformed", 2: "malformed"}
     assert mixer.take(given) == {}
     call = mixer.next_call()
-    assert call is not None
     found = json.loads(call[1])["reports"]
     assert all(one.keys() == {"version", "budget", "id", "statistic", "answer"} for one in found)
     told = [json.dumps([one["statistic"], one["answer"]]) for one in given]

@@ -219,8 +219,6 @@ def test_batches_have_the_covariance_of_the_least_hessian_that_noise_allows() ->
     """It is larger than that of A, by more in the direction that is known worse; the answer is that of A."""
     blocks = blocks_of(20, 0, 1.0, 0.1)
     batches, window = (steps_of(blocks, np.diag([1.0, 4.0]), 0.19, 0.7, least) for least in (BATCHES, WINDOWS))
-    assert batches is not None
-    assert window is not None
     assert batches.answer == pytest.approx(window.answer, rel=1e-12)
     first, second = np.diagonal(batches.covariance) / np.diagonal(window.covariance)
     assert 1 / 0.81 <= first <= 1 / 0.81**2

@@ -63,7 +63,6 @@ def test_a_model_of_noise_predicts_the_share_that_bits_told() -> None:
         odds, square = noise["odds"], 1 + np.sum(((X - noise["centres"]) / noise["scales"]) ** 2, axis=1)
         assert -5 < odds < -2
         found = scipy.special.logit(model.predict_proba_encoded(X)[:, 1])
-        assert model.prediction is not None
         plain = model.prediction.reader().scores(X)[:, 0]
         np.testing.assert_allclose(
             found, odds + (plain - odds) / np.sqrt(1 + np.pi / 8 * noise["variance"] * square), rtol=1e-6

@@ -51,7 +51,6 @@ def test_a_run_and_the_commands_say_when_the_stream_changed(tmp_path: Path, quic
     lines = run(tmp_path, quick, "follow")
     model = committed(str(tmp_path / "flip.db"))
     noticed = model.estimator.last_change
-    assert noticed is not None
     assert FLIP < noticed <= FLIP + 1_000
     said = f"the stream has changed, as noticed after record {noticed:,} from released numbers; the model follows since"
     events = [line for line in lines if line["event"] == "change"]

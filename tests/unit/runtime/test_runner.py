@@ -462,7 +462,6 @@ def test_whole_batches_are_committed_while_an_open_one_waits_for_records(tmp_pat
     def job(source: MemorySource) -> list[int]:
         with Store(tmp_path / "a.db", "job", "f", cap=ApproxDP(9.0, 1e-5)) as store:
             letters = DeadLetterFile(path)
-            assert store.ledger is not None
             before = [store.ledger.spent(f"p{i}").records for i in range(40)]
             estimator = PanPrivateRegressor(features=["a", "b"], batch_size=8, ledger=store.ledger)
             Runner(

@@ -99,7 +99,6 @@ def test_a_job_with_large_commits_is_not_kept_from_them(place: str, conflicts: l
 
         def spend() -> None:
             other.rollback()
-            assert other.ledger is not None
             if other.ledger.admit("s0", PureDP(1)):
                 with contextlib.suppress(LedgerConflictError):
                     other.commit({}, {"row": len(waiting)}, Counts(learned=len(waiting) + 1))
@@ -121,7 +120,6 @@ def test_a_job_with_large_commits_is_not_kept_from_them(place: str, conflicts: l
         assert (counts.learned, counts.refused) == (35, 5)
         assert waiting  # else nobody was held back
         store.rollback()
-        assert store.ledger is not None
         assert store.ledger.spent("s0").records == 50
 
 

@@ -142,7 +142,6 @@ def test_a_target_that_is_constant_at_first_is_searched_for_again(estimator: typ
     model = estimator(features={f"x{j}": (-1.0, 1.0) for j in range(4)}, target=(0.0, 1.0), seed=1)
     model.learn_encoded(X[:18_000], y[:18_000])
     model.close_batch()
-    assert model.looseness is not None
     assert model.looseness > 1e3  # a reason to doubt it
     model.learn_encoded(X[18_000:60_000], y[18_000:60_000])
     model.close_batch()

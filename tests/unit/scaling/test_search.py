@@ -80,7 +80,6 @@ def test_columns_are_scaled_between_batches_only() -> None:
         np.testing.assert_array_equal(search.units.columns, before)
         if i == 1500:
             found = search.rescaled(10.0)
-            assert found is not None
             search = found[0]
     assert 9.9 < search.since.max() < 10
 

@@ -67,7 +67,6 @@ def search_of(values: np.ndarray, epsilon: float) -> UnitSearch:
     for x in values.tolist():
         search.count(search.wait)
         asked = search.ask()
-        assert asked is not None
         search.take(asked, bool((asked.low <= x < asked.high) == (rng.random() < search.keep)))
     return search
 
@@ -75,7 +74,6 @@ def search_of(values: np.ndarray, epsilon: float) -> UnitSearch:
 def found_scale(values: np.ndarray, epsilon: float) -> float:
     search = search_of(values, epsilon)
     found = search.rescaled(1.0)
-    assert found is not None
     return 1 / float(found[0].units.columns[1, 0])
 
 

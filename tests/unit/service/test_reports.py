@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from servers.process import free_ports
-from streamdp.client import Device, Outcome
+from streamdp.client import Device
 from streamdp.config.job import JobConfig
 from streamdp.errors import SchemaError
 from streamdp.protocol.local_half import LocalHalf
@@ -43,16 +43,6 @@ def url(http: httpx.Client) -> str:
 def committed(config: JobConfig) -> tuple[int, int, int]:
     (snapshot,) = Store.snapshots(config.store_path, config.job)
     return snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters
-
-
-@pytest.mark.slow
-def test_devices_teach_a_model_that_the_service_shows(tmp_path: Path) -> None:
-    config = job(tmp_path)
-    with client(config) as http, Device(url(http), "late") as device:
-        for i in range(30):
-            assert device.report(PERSON, "True", subject=f"p{i}") == Outcome("learned")
-        assert http.get("/v1/models/late").json()["learned"] == 30
-    assert committed(config) == (30, 0, 0)
 
 
 def test_a_person_reports_up_to_the_cap(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from streamdp.privacy.guarantees import PureDP
 from streamdp.service import learning_job
 from streamdp.store.store import Store
-from tests.support.commands import Quick
 from tests.support.service import client, job, record
 
 pytestmark = pytest.mark.slow
@@ -28,7 +27,6 @@ def jobs(folder: Path, *names: str) -> list[Any]:
 
 def spent(folder: Path, *people: str) -> list[int]:
     with Store(folder / "people.db", "reader", "f", cap=PureDP(5)) as store:
-        assert store.ledger is not None
         return [store.ledger.spent(person).records for person in people]
 
 
@@ -58,7 +56,6 @@ def test_a_call_is_learned_again_after_another_job_has_spent(tmp_path: Path, mon
         assert (answer["learned"], answer["refused"], answer["dead"]) == (3, 1, [])
         assert learn(http, "a", ["ann", "ann", "bob", "ann"], "ka").json() == answer
     snapshot = Store.snapshot(tmp_path / "people.db", "a")
-    assert snapshot is not None
     assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.position) == (3, 1, {"records": 4})
     assert spent(tmp_path, "ann", "bob") == [5, 1]
 
@@ -82,22 +79,3 @@ def test_a_commit_that_failed_charges_nothing(tmp_path: Path, again: bool, monke
             assert answer.status_code == 503  # until the store is open again
         assert answer.json()["learned"] == (3 if again else 5)
     assert spent(tmp_path, "ann", "bob") == ([2, 1] if again else [5, 0])
-
-
-def test_a_file_and_calls_at_the_same_time_share_one_cap(tmp_path: Path, quick: Quick) -> None:
-    lines = [f"{i % 90 - 30},{i % 2 == 0},p{i % 20}" for i in range(80)]
-    (tmp_path / "rows.csv").write_text("\n".join(["delay,late,who", *lines]) + "\n")
-    options = ["--target", "late", "--classes", "False,True", "--feature", "delay=-30:60", "--subject", "who"]
-    options += ["--trust", "nobody"]
-    people = [f"p{i}" for i in range(20)]
-    with client(*jobs(tmp_path, "a")) as http:
-        assert learn(http, "a", people * 2).json()["learned"] == 40
-        code, _, err = quick("run", "rows.csv", *options, "--cap", "eps=5", "--store", "people.db")
-        assert (code, "other jobs, a: one cap, eps=5, holds over all" in err) == (0, True)
-        assert learn(http, "a", people).json()["refused"] == 20
-    assert spent(tmp_path, *people) == [5] * 20
-    found = {job: Store.snapshot(tmp_path / "people.db", job) for job in ("a", "rows")}
-    assert {job: (one.counts.learned, one.counts.refused) for job, one in found.items() if one is not None} == {
-        "a": (40, 20),
-        "rows": (60, 20),
-    }

@@ -39,7 +39,6 @@ def open_job(place: Any, job: str, cap: Budget | None = THREE, **more: Any) -> S
 
 
 def admit(store: Store, *subjects: str, budget: Budget = ONE) -> list[bool]:
-    assert store.ledger is not None
     found: list[bool] = store.ledger.admit_many(subjects, budget).tolist()
     return found
 
@@ -51,7 +50,6 @@ def commit(store: Store, n: int) -> None:
 def spent(place: Any, *subjects: str, cap: Budget = THREE) -> list[float]:
     """What the database has of subjects, read by a job that has never charged."""
     with open_job(place, "reader", cap) as store:
-        assert store.ledger is not None
         return [store.ledger.spent(subject).epsilon for subject in subjects]
 
 
@@ -186,7 +184,6 @@ def test_random_spends_of_three_jobs_never_pass_a_cap(
     assert sum(value > most - 1.01 for value in granted.values()) == 8  # all have used up nearly all of it
     with open_job(path, "reader", cap) as store:
         for subject, value in granted.items():
-            assert store.ledger is not None
             found = store.ledger.spent(subject)
             total = found.mu_squared + found.pure_mu_squared if isinstance(cap, GaussianDP) else found.epsilon
             assert total == pytest.approx(value, rel=1e-9)
@@ -366,7 +363,6 @@ def test_another_process_waits_for_a_transaction_only(place: str) -> None:
 def test_prepared_records_are_admitted_without_the_database(place: str) -> None:
     """Learners of batches prepare first, because admitting must not fail within a batch."""
     with open_job(place, "a") as store:
-        assert store.ledger is not None
         found, release = store.ledger.prepare([b"ann", b"bob", b"cat"]), Release(ONE)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(paging.PagedRows, "refresh", crash)

@@ -29,6 +29,7 @@ from sqlalchemy.engine import make_url
 
 from servers.postgres import Postgres
 from streamdp.data.records import WHOLE
+from streamdp.database.last_commit import LastCommitFile
 from streamdp.errors import (
     ConfigError,
     StoreDamagedError,
@@ -206,10 +207,12 @@ def test_a_full_disk_keeps_the_last_snapshot_and_the_commit_can_be_repeated(path
         driver: Any = store._connection.driver
         (pages,) = driver.execute("PRAGMA page_count").fetchone()
         driver.execute(f"PRAGMA max_page_count = {pages}")
+        number = LastCommitFile(str(path)).read()
         with pytest.raises(StoreError, match="full"):
             store.commit(big, {"row": 2}, Counts(2))
         kept = Store.snapshot(path)
         assert equal(kept.state, STATE)
+        assert LastCommitFile(str(path)).read() == number
         driver.execute("PRAGMA max_page_count = 100000")
         store.commit(big, {"row": 2}, Counts(2))
         loaded = store.load()

@@ -124,9 +124,7 @@ def test_not_known_says_how_many_more_answers_would_tell() -> None:
     model = LDPASGDClassifier(features=BOUNDS, budget="eps=1", validation=SHARE, seed=3)
     model.learn_encoded(*classes(6000, 1.5, 0))
     found = model.quality
-    assert found is not None
     assert found.verdict == UNKNOWN
-    assert found.missing is not None
     assert f"about {found.missing:,} more answers would decide" in found.sentence()
     assert found.missing > found.total.answers
 
@@ -424,7 +422,6 @@ def test_cells_and_the_auc_are_unbiased_under_ldp() -> None:
     X, y = classes(200_000, 4, 0)
     model = LDPASGDClassifier(features=BOUNDS, budget="eps=8", validation={"share": 0.5}, seed=5)
     model.learn_encoded(X, y)
-    assert model.quality is not None
     found = model.quality.recent.auc
     scores = model.predict_proba_encoded(X)[:, 1]
     order = np.argsort(scores)
@@ -432,9 +429,6 @@ def test_cells_and_the_auc_are_unbiased_under_ldp() -> None:
     ranks[order] = np.arange(1, len(y) + 1)
     ones = y.sum()
     true = (ranks[y > 0].sum() - ones * (ones + 1) / 2) / (ones * (len(y) - ones))
-    assert found is not None
-    assert found.high is not None
-    assert found.value is not None
     assert found.high - found.value < 0.04
     assert abs(found.value - true) < 0.015 + 5.2 * (found.high - found.value) / 1.96
 
