@@ -247,17 +247,6 @@ def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None
     assert both.predict_one(RAW) == pytest.approx(before, abs=3)
 
 
-@pytest.mark.slow
-def test_reports_of_devices_are_what_learn_one_does() -> None:
-    X, y = frame(1200)
-    alone, learner = regressor(seed=4), regressor(seed=4)
-    for (_, row), target in zip(X.iterrows(), y, strict=True):
-        alone.learn_one(dict(row), target)
-        learner.absorb(learner.randomizer(dict(row), target))
-    np.testing.assert_allclose(alone.theta, learner.theta, rtol=1e-9)
-    assert alone.n_asked == learner.n_asked
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

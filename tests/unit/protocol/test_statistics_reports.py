@@ -208,13 +208,6 @@ def test_a_device_refuses_a_document_that_contradicts_itself(path: str, value: A
         LocalHalf(changed(document, path, value))
 
 
-def test_a_device_keeps_to_its_agreement() -> None:
-    desk, _ = desk_of(definition())
-    louder, _ = desk_of(definition(model={"budget": "eps=8"}))
-    with pytest.raises(ConfigError, match="another agreement"):
-        LocalHalf(louder.document().text, desk.agreement.digest())
-
-
 def test_reports_that_come_late_count_where_they_were_asked() -> None:
     """All 100 reports of a version answer its thresholds, and the median is found as by single reports."""
     job = definition({"m": {"quantile": 0.5, "of": "hours"}}, model={"budget": "eps=4"})
