@@ -3,7 +3,6 @@
 import hashlib
 import json
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,7 +140,7 @@ def test_a_job_declares_the_type_of_its_subjects() -> None:
     assert stored.fingerprint() == whole.fingerprint()
     assert stored.build_schema().subject_type == whole.build_schema().subject_type == "integer"
     assert plain.build_schema().subject_type == "text"
-    assert "007" in stored.notes()[0]
+    assert "7, +7 and 007 are one person" in stored.notes()[0]
     assert read_definition(plain.text()).notes() == []
     for wrong in ({"column": "id", "type": "float"}, {"type": "integer"}, 7):
         with pytest.raises(ConfigError, match=r"schema\.subject"):
@@ -150,31 +149,6 @@ def test_a_job_declares_the_type_of_its_subjects() -> None:
     with pytest.raises(ConfigError, match="subject_from: value"):
         make_config(settings({"column": "id", "type": "integer"}, **kafka))
     assert make_config(settings({"column": "id", "type": "integer"}, **kafka, subject_from="value"))
-
-
-def test_a_file_of_people_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamdp.cli.main import run_command
-
-    monkeypatch.chdir(tmp_path)
-    rows = [f"{i / 9},1,{'00' * (i % 2)}7" for i in range(9)]
-    (tmp_path / "a.csv").write_text("\n".join(["a,y,id", *rows, ""]))
-    declared = [
-        "--target",
-        "y",
-        "--feature",
-        "a=0:1",
-        "--cap",
-        "eps=3",
-        "--set",
-        "schema.subject={column: id, type: integer}",
-    ]
-    monkeypatch.setattr("sys.argv", ["streamdp", "run", "a.csv", "--trust", "nobody", *declared])
-    assert run_command() == 0
-    from streamdp.serving.publish import committed
-
-    model = committed("a.db")
-    assert (model.snapshot.counts.learned, model.snapshot.counts.refused) == (3, 6)
-    assert "7, +7 and 007 are one person" in model.statement()
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1))
