@@ -514,6 +514,82 @@ def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(p
     finish(path, given)
 
 
+def test_what_a_call_learns_of_a_shard_that_is_lost_meanwhile_counts_once(path: Path, given: Streams) -> None:
+    """Nothing of the shard was pending when it was lost, and the other one has the state."""
+    first, second = given
+    given[first] = given[first][:50]  # so that later polls have records of the second one alone
+    source, gate = Paused(given), threading.Event()
+    gate.set()
+    with fragile(path) as store:
+        watcher = Watcher(source.clock)
+        worker = worker_of(source, store, lambda: slow(store, gate), wait=soon, commit_records=1, observers=[watcher])
+        source.events = {
+            6: lambda: close(gate, worker),
+            7: lambda: source.rebalance(lost=[second]),
+            9: lambda: source.rebalance(assigned=[second]),
+        }
+        source.while_paused = lambda number: gate.set()
+        worker.run(idle_seconds=1.0)
+    assert watcher.rollbacks == 1
+    check_exact(path, given)
+
+
+def test_a_record_that_a_paused_source_returns_is_read_again(path: Path, given: Streams) -> None:
+    source, asked, answer = Paused(given), threading.Event(), threading.Event()
+
+    def commit(number: int) -> None:
+        asked.set()
+        assert_set(answer)
+
+    def poll(number: int) -> None:
+        if asked.is_set() and not answer.is_set():
+            source.resume()
+            answer.set()
+
+    source.while_paused = poll
+    watcher = ran(path, source, commit, wait=soon)
+    assert watcher.rollbacks == 1
+    check_exact(path, given)
+
+
+def test_a_fault_of_a_learner_is_not_committed_because_the_source_fails_too(path: Path, given: Streams) -> None:
+    source, faulty = ScriptedShards(given), threading.Event()
+
+    def build() -> LDPASGDRegressor:
+        estimator = model(store)
+        learn = estimator.learn_encoded
+
+        def learn_and_fail(*arguments: Any) -> Any:
+            done = learn(*arguments)
+            if faulty.is_set():
+                raise RuntimeError("what was learned is not counted")
+            return done
+
+        estimator.learn_encoded = learn_and_fail
+        return estimator
+
+    def begin() -> None:
+        learned(worker)
+        faulty.set()
+
+    def fail() -> None:
+        raise SourceError("it is over")
+
+    source.events = {6: begin, 7: fail}
+    with fragile(path) as store:
+        worker = worker_of(source, store, build)
+        with pytest.raises(SourceError, match="it is over"):
+            worker.run()
+    finish(path, given)
+
+
+def test_a_position_that_its_last_owner_did_not_commit_to_the_broker_is_committed(path: Path, given: Streams) -> None:
+    ran(path, ScriptedShards(given))
+    again = ScriptedShards(given)
+    ran(path, again)
+    assert again.committed == {shard: {"index": 500} for shard in given}
+
+
 def test_a_shard_without_a_commit_is_read_again_from_where_it_began(path: Path) -> None:
     """Even if another place would be its beginning by now."""
     given = streams(1, 500, 0)
