@@ -427,7 +427,7 @@ class Newton(Growing):
         if earlier := change.used(state.blocks):  # those before the newest one were nearer when it came
             newest = state.blocks[earlier - 1]
             near = float(self._weighed(state, points[-1])[earlier - 1, change.WEIGHT] / newest[change.WEIGHT])
-            near = max(near, 1 - information / (_GROWTH**2 * max(state.weight, 1e-300)))  # a short batch replaces less
+            near = max(near, 1 - information / max(state.weight, 1e-300))  # a short batch replaces less
         bent = 1.0  # A of another sigma, which is the last parameter of the newest block
         if self._huber and earlier:
             bent = float(newest[d - 1] / newest[change.WEIGHT] / points[-1, -1])

@@ -110,7 +110,7 @@ def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> No
         if points:  # A has the weight of the newest block, by its own error, with the way to the present point
             ways, A = np.array(points)[:, :q] - walk.middle[:q], walk.state.hessian(q)
             errors = noise / weight**2 * q * np.sum(ways**2, axis=1) + 0.09 * np.sum((ways @ A) ** 2, axis=1)
-            near = max(1 / (1 + information[-1] * errors[-1]), 1 - tau / (4 * weight))
+            near = max(1 / (1 + information[-1] * errors[-1]), 1 - tau / weight)
             bent = near * (points[-1][-1] / walk.middle[d - 1] if curvature is HUBER else 1.0)  # A of another sigma
         points.append(walk.middle)
         information.append(tau)
