@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from streamdp.data.inspection import Inspection
 
 _SHOWN = 8
-_NO_PLAN = "There is no plan for this model; `streamdp plan` has those of LDP with huber, logistic or quantile alone."
+_NO_PLAN = (
+    "There is no plan for this model; `streamdp plan` has those of LDP with huber, squared, logistic or quantile."
+)
 NOTE = "These counts are read from private records and are not private: they are for the operator only."
 
 

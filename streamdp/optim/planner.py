@@ -11,7 +11,6 @@ At small n the true error is larger than the planned one.
 """
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +19,7 @@ import scipy
 from streamdp import datasets
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
-from streamdp.optim.losses import Huber, Logistic, Loss, Poisson, Quantile, loss_for
+from streamdp.optim.losses import Huber, Logistic, Loss, Poisson, Quantile, loss_for, weighted_by_norm
 from streamdp.privacy.guarantees import Budget, parse_budget
 from streamdp.privacy.mechanisms import mechanism_for
 
@@ -90,14 +89,11 @@ def asymptotic_variance(loss: str | Loss, d: int, budget: Budget | str, mechanis
     of the gradients at theta* plus the variance of the mechanism (see `mechanisms.mechanism_for`) at the budget of one
     record, spread evenly over all directions.
 
-    The loss is `huber`, `squared`, `logistic` or `quantile`, without `clip`; a name means the weight by norm. Raises
-    `ConfigError` if there is no reference model for the loss or d is out of range, `BudgetError` if the budget is not
-    valid for the mechanism.
+    The loss is `huber`, `squared`, `logistic` or `quantile`, without `clip`, with the weight by norm if it names no
+    other. Raises `ConfigError` if there is no reference model for the loss or d is out of range, `BudgetError` if the
+    budget is not valid for the mechanism.
     """
-    named, budget = isinstance(loss, str), parse_budget(budget)
-    loss = loss_for(loss)
-    if named and loss.clip is None:
-        loss = replace(loss, weighting="norm")  # as the estimators do
+    loss, budget = weighted_by_norm(loss_for(loss)), parse_budget(budget)  # as the estimators do
     if not 1 <= d <= _MAX_D:
         raise ConfigError(f"d: expected 1 to {_MAX_D}, the limit of the simulation, got {d}")
     hessian, second = _reference_moments(loss, d)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from streamdp import Huber, Logistic, Squared
 from streamdp.errors import ConfigError
+from streamdp.optim.losses import Loss
 from streamdp.optim.planner import plan_records
 
 
@@ -21,3 +23,9 @@ def test_losses_without_a_closed_minimiser_are_refused(loss: str) -> None:
     """Poisson's loss was planned as the squared one, of which it is a kind."""
     with pytest.raises(ConfigError, match="plan: expected huber, squared, logistic or quantile"):
         plan_records(loss, 5, "eps=1", 0.3)
+
+
+@pytest.mark.parametrize("loss", [Huber(), Squared(), Logistic()], ids=str)
+def test_a_loss_has_the_plan_of_its_name(loss: Loss) -> None:
+    """Before, `loss: squared` of a job had another weight in its plan than in its model, and 350 times the error."""
+    assert plan_records(loss, 5, "eps=1", 0.3) == plan_records(loss.name, 5, "eps=1", 0.3)
