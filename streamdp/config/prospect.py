@@ -103,7 +103,8 @@ def planned(
     made: object = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
     power = 2.0 if loss.several else 1.5  # of two classes the first records are asked for their class
-    found, enough = outlook(records, EACH * d * _rare(shares) ** power / float(rows[0, samplers.INFORMATION]))
+    least = EACH * d * loss.effort * _rare(shares) ** power / float(rows[0, samplers.INFORMATION])
+    found, enough = outlook(records, least)
     return Prospect(records, columns, error, found, rounded(enough))
 
 

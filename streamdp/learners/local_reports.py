@@ -331,7 +331,7 @@ class LocalReports(Learner):
         later = 1 - float(arrays.units.table[-1, k.SINCE] / arrays.spec[loops.OFFSET])
         if problem.outputs > 1 and problem.intercept:
             later = rarity(problem.blocks(self.average_in_units(), self.p)[:, -1]) ** 2
-        return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * later / each)
+        return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * problem.loss.effort * later / each)
 
     @property
     def range_of_scale(self) -> tuple[float, float]:

@@ -76,6 +76,8 @@ class Loss:
     expected_curvature: ClassVar[float] = 1.0
     """The second derivative in the linear predictor that is expected, for a residual of spread 1."""
 
+    effort: ClassVar[float] = 1.0
+    """How many times the reports of Huber's loss it takes until their noise hides as little of what columns say."""
     grows: ClassVar[bool] = False
     """Whether Newton's steps let the scale grow as far as the noise allows, so that fewer residuals are cut."""
     log_link: ClassVar[bool] = False

@@ -21,6 +21,7 @@ from streamdp import (
     UserLevelLDPRegressor,
     WindowedClassifier,
 )
+from streamdp.config.prospect import planned
 from streamdp.errors import DoubtWarning
 from streamdp.estimators.html import page
 from streamdp.reading.doubts import of_model, too_few
@@ -216,6 +217,17 @@ def test_batches_whose_noise_hides_the_columns_are_told() -> None:
         model.learn_encoded(X[begin:end], y[begin:end])
         (found,) = (doubt for doubt in doubts(model, Counts(end, 0, 0)) if "constant" in doubt)
         assert told in found
+
+
+def test_the_squared_loss_of_reports_takes_more_of_them() -> None:
+    """Before, such a model of noise had no doubt, and a third more of squared errors than the mean."""
+    rng = np.random.default_rng(1)
+    X, y = rng.uniform(-1.0, 1.0, (8000, 4)), rng.normal(0.0, 5.0, 8000)
+    for loss, told in (("huber", False), ("squared", True)):
+        model = LDPASGDRegressor(loss, "eps=1", features=list("abcd"), target=(-60, 60), seed=1)
+        model.learn_encoded(X, y)
+        assert any("may or may not predict better" in doubt for doubt in model.doubts) == told
+    assert planned("squared", 4, "eps=1", 8000).beats_constant == "possible"
 
 
 @pytest.mark.parametrize("loss", ["squared", "poisson"])
