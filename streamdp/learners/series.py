@@ -104,16 +104,17 @@ class Series(Learner):
 
     def come_to(self, y: np.ndarray) -> int:
         """See `Learner.come_to`: a later window ends all batches, and the rows before the next one are taken."""
-        windows, begun = self._calendar.numbers(y), self._begun
+        first, begun = int(self._calendar.numbers(y[:1])[0]), self._begun
         latest = self._latest(begun)
         if latest is None:
-            latest = int(windows[0])
-        elif latest < windows[0] <= begun:
+            latest = first
+        elif latest < first <= begun:
             if self.pending:  # else nothing is to end, and who has joined for the next rows stays
                 self.close()
-            latest = int(windows[0])
+            latest = first
         room = super().come_to(y)
-        later = np.flatnonzero((windows[:room] > latest) & (windows[:room] <= begun))
+        windows = self._calendar.numbers(y[:room])
+        later = np.flatnonzero((windows > latest) & (windows <= begun))
         return int(later[0]) if len(later) else room
 
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:

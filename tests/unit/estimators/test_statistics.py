@@ -1241,3 +1241,14 @@ def test_a_subclass_counts_as_its_class_does(trust: Any) -> None:
             model.close_batch()
         found.append(model.get())
     assert found[0] == found[1]
+
+
+def test_refused_rows_are_sorted_into_windows_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, each of them sorted all rows after it."""
+    read, numbers = list[int](), Calendar.numbers
+    monkeypatch.setattr(Calendar, "numbers", lambda self, times: read.append(len(times)) or numbers(self, times))
+    model = of("window", budget="eps=1", ledger=streamdp.Ledger("eps=1"), every="1 day")
+    people, times = [f"p{i % 500}" for i in range(1000)], np.repeat([0.0, 86_400.0], 500)
+    model.learn_encoded(np.zeros((1000, len(model.feature_names))), times, subjects=people)
+    assert (model.n_seen, model.n_refused) == (500, 500)
+    assert sum(read) < 10 * 1000
