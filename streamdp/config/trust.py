@@ -6,7 +6,7 @@ This module owns the table. It reads the settings of a job before they are valid
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -116,7 +116,7 @@ def completed(settings: Mapping[str, object]) -> dict[str, object]:
         return _with_statistics(job, model)
     if model.get("estimator") is None:
         trust = usual_trust(job) if model.get("trust") is None else model["trust"]
-        if trust not in tuple(ANSWERS):
+        if trust not in get_args(Trust):
             return job
         model["estimator"] = chosen(trust, classes=_mapping(schema, "target").get("classes") is not None)
     if model["estimator"] not in ESTIMATORS or model["estimator"] == STATISTICS:

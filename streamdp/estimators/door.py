@@ -33,7 +33,7 @@ def chosen(trust: Trust, *, classes: bool) -> str:
 
     Raises `ConfigError` for another trust.
     """
-    if trust not in _FAMILIES:
+    if trust not in get_args(Trust):
         near = suggestion(str(trust), get_args(Trust))
         raise ConfigError(f"trust: expected one of {', '.join(_FAMILIES)}{near}")
     return _FAMILIES[trust][0] + ("Classifier" if classes else "Regressor")

@@ -927,9 +927,12 @@ class Estimator(river_base.Estimator, Parameters):
         return self._named(self.theta, [*self._names, *(["(intercept)"] if self.intercept else [])])
 
     def _named(self, theta: np.ndarray, names: list[object]) -> dict[object, object]:
-        loss = self.learner.problem.loss  # one that grows ends with a scale that is not the spread of errors
-        spread = [] if loss.least_scale is None or loss.grows else ["(error spread)"]
-        return dict(zip([*names, *spread], theta.tolist(), strict=not loss.grows))
+        loss, values = self.learner.problem.loss, theta.tolist()
+        scale = [values.pop()] if loss.has_scale else []
+        named = dict(zip(names, values, strict=True))
+        if scale and not loss.grows:  # the scale of a loss that grows is not the spread of errors
+            named["(error spread)"] = scale[0]
+        return named
 
     @property
     def feature_names(self) -> tuple[Any, ...]:

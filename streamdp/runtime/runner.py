@@ -73,7 +73,7 @@ class Runner(Loop):
     - `commit_when_idle`: somebody waits for each commit: commit also as soon as the source has no more records at the
       moment, and end an open batch when a commit is due. If the store does not answer, the run ends at once, so that
       they get an answer. The run is stopped by `close` of the source, which must end a poll. It calls the store in its
-      own thread. So a call that does not return blocks the run, and whoever waits for the run needs a time limit.
+      own thread. If such a call does not return, the run does not end: wait for the run with a time limit.
     - `max_bad_share`: stop with `TooManyBadRecordsError`, before anything is committed, if a larger share of the
       records before the first commit of a job does not fit the schema. None: no limit.
     - `name`: what messages call the source.

@@ -33,6 +33,8 @@ def test_it_is_the_estimator_that_a_job_with_this_trust_has(trust: Any, classes:
 def test_another_trust_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="expected one of nobody, process, window, shuffler; did you mean 'window'"):
         streamdp.Regressor("windows", features=FEATURES)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="expected one of nobody, process, window, shuffler"):
+        streamdp.Regressor(["process"], features=FEATURES)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="PanPrivateRegressor has no parameter 'items_per_user'"):
         streamdp.Regressor("process", features=FEATURES, items_per_user=3)
 
