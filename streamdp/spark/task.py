@@ -25,8 +25,8 @@ noisy sums, go to executors in the clear. Record 8 of docs/decisions says what t
 order changed in between, a record could be heard in another batch, or twice. So each answer has the digests of the
 blocks that it was computed from, and the driver compares them with those of the first pass.
 
-**What a question costs**: a job of Spark, a copy of the cached blocks to the Python processes, and at the driver one
-partial sum for each shard, of about d^2 / 2 + 2 d numbers.
+**What a question costs**: a job of Spark with a task for each core, a copy of the cached blocks to the Python processes,
+and at the driver one partial sum for each task, of about d^2 / 2 + 2 d numbers.
 """
 
 from __future__ import annotations
@@ -366,6 +366,7 @@ class GatheredRecords:
     def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:
         self._rows = rows.select(BATCH, "features", "targets", "sizes")
         self._definition, self._seal = definition, seal
+        self._tasks = rows.sparkSession.sparkContext.defaultParallelism  # each costs more than a block to read
         states = [result.state for result in results]
         longest = max((len(state["users"]) for state in states), default=0)
         self.sizes = [0] * longest
@@ -379,7 +380,7 @@ class GatheredRecords:
 
     def ask(self, ask: Ask, batch: int = 0) -> Iterator[np.ndarray]:
         """Yield a batch's partial sums as they are opened. Raises `SourceError` if its records have changed."""
-        rows = self._rows.where(f"{BATCH} = {batch}").drop(BATCH)
+        rows = self._rows.where(f"{BATCH} = {batch}").drop(BATCH).coalesce(self._tasks)
         table = rows.mapInArrow(
             PartitionQuestion(self._definition, self._seal.public, ask), f"{SEALED} binary"
         ).toArrow()
