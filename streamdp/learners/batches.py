@@ -238,12 +238,15 @@ class Batches(Learner):
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
+    def end_full(self) -> int:
+        if not self.open.records[0] and self.full != self.batch_steps.batch:  # Ctrl-C interrupted the end of a batch
+            self._begin_phase()
+        return super().end_full()
+
     def learn(self, X: np.ndarray, y: np.ndarray, budget: Budget | None, amounts: np.ndarray | None) -> None:
         left = self.end_full()
         while len(X):
             if not self.open.records[0]:
-                if self.full != self.batch_steps.batch:  # an exception, such as Ctrl-C, interrupted the end of a batch
-                    self._begin_phase()
                 self._go_to_middle()
                 self._wipe()  # it may have been interrupted before
                 self._open()

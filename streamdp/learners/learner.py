@@ -217,12 +217,9 @@ class Learner(ABC):
     def come_to(self, y: np.ndarray) -> int:
         """How many of the next rows, by their targets y, may join the open batch; all, if there is no `open`.
 
-        A batch that cannot take them ends first. The first row of a batch comes alone: it may decide where it ends.
+        A batch that cannot take them ends first.
         """
-        if self.open is None:
-            return len(y)
-        left = self.end_full()
-        return min(len(y), left if self.open.records[0] else 1)
+        return len(y) if self.open is None else min(len(y), self.end_full())
 
     def keeps(self, y: np.ndarray) -> np.ndarray | None:
         """The mask (n,) of the next rows, by their targets y, that are not too late to be learned; None: all."""

@@ -88,6 +88,8 @@ class PanBatches(Batches):
             elif self.batch_steps.looks(probes, self._next_probe(probes)):
                 self.close()
         left = super().end_full()
+        if not taken[0]:
+            return self.batch_steps.probing[0] or left
         return left if self.probes is None else min(left, max(0, self.probes.end - int(taken[0])))
 
     def _add(self, X: np.ndarray, y: np.ndarray) -> None:

@@ -103,7 +103,10 @@ class Series(Learner):
         return None if kept.all() else kept
 
     def come_to(self, y: np.ndarray) -> int:
-        """See `Learner.come_to`: a later window ends all batches, and the rows before the next one are taken."""
+        """See `Learner.come_to`: a later window ends all batches, and the rows before the next one are taken.
+
+        The first row of a window comes alone: its batch has another size than that of the window before.
+        """
         first, begun = int(self._calendar.numbers(y[:1])[0]), self._begun
         latest = self._latest(begun)
         if latest is None:
@@ -112,7 +115,7 @@ class Series(Learner):
             if self.pending:  # else nothing is to end, and who has joined for the next rows stays
                 self.close()
             latest = first
-        room = super().come_to(y)
+        room = super().come_to(y if latest in self.windows else y[:1])
         windows = self._calendar.numbers(y[:room])
         later = np.flatnonzero((windows > latest) & (windows <= begun))
         return int(later[0]) if len(later) else room

@@ -147,8 +147,9 @@ class Release:
                 if period:
                     self.periods.add((person, period))
             left = again
-        if self.records[0]:
-            self.records[1] += np.count_nonzero(found)
+        added = self.records[0] > 0
+        since = added | np.logical_or.accumulate(found == JOINED)
+        self.records[1] = added * self.records[1] + np.count_nonzero(found * since)
         return found
 
     def _next(

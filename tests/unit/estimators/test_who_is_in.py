@@ -21,7 +21,7 @@ from streamdp.data.subjects import Dated
 from streamdp.errors import StreamDPError
 from streamdp.learners import series
 from streamdp.learners.sums import Pan
-from streamdp.privacy.release import JOINED, LEFT_OUT
+from streamdp.privacy.release import JOINED, LEFT_OUT, Release
 from tests.support.plain_method import Plain
 
 NOW, DAY = 1.7e9, 86_400
@@ -88,6 +88,18 @@ def test_people_who_have_spent_their_cap_keep_no_batch_open() -> None:
     assert (model.at_boundary, model.n_seen, model.n_left_out, model.n_refused) == (True, 50, 150, 0)
     model.learn_encoded(np.zeros((20, 1)), np.zeros(20), None, [9] * 20)
     assert (model.at_boundary, model.n_refused) == (True, 20)
+
+
+@pytest.mark.parametrize("kind", ["pan", "shuffle", "validation", "statistics"])
+def test_people_who_have_spent_their_cap_are_refused_together(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of `Release.join` takes longer than the rest of a record."""
+    model = MAKE[kind](ledger=ledger_at(BUDGET), batch_size=500)
+    records: tuple[Any, ...] = np.zeros((500, 1)), np.zeros(500), None, list(range(500))
+    model.learn_encoded(*records)
+    calls, join = [], Release.join
+    monkeypatch.setattr(Release, "join", lambda *given: calls.append(0) or join(*given))
+    model.learn_encoded(*records)
+    assert (model.at_boundary, model.n_refused, len(calls)) == (True, 500, 1)
 
 
 @pytest.mark.parametrize("kind", ["pan", "shuffle", "validation", "statistics", "every"])
