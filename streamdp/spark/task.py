@@ -25,8 +25,8 @@ noisy sums, go to executors in the clear. Record 8 of docs/decisions says what t
 order changed in between, a record could be heard in another batch, or twice. So each answer has the digests of the
 blocks that it was computed from, and the driver compares them with those of the first pass.
 
-**What a question costs**: a job of Spark with a task for each core, a copy of the cached blocks to the Python processes,
-and at the driver one partial sum for each task, of about d^2 / 2 + 2 d numbers.
+**What a question costs**: a job of Spark with a task for each core, a copy of the cached blocks to the Python
+processes, and at the driver one partial sum for each task, of about d^2 / 2 + 2 d numbers.
 """
 
 from __future__ import annotations
