@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from streamdp.database.interface import Connection, Database
 from streamdp.errors import StoreMismatchError, listed
 from streamdp.ledger.ledger_rows import change_cap, create_ledger, lock, read_cap, read_fingerprint, wait_for_writers
-from streamdp.ledger.periods import Cap
+from streamdp.ledger.periods import Cap, same_kind
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
 from streamdp.store.reading import read_snapshots
 from streamdp.store.tables import ALL_JOBS, STORE_FORMAT, JobRow
@@ -86,10 +86,12 @@ def _check_ledger(
         matching_key(database.name, database.key_file, found, fingerprint)
     before, others = read_cap(connection), jobs_with_caps(connection, job)
     if others and before != cap:
+        advice = f"write cap: {before} in this one, or change that of the database by streamdp ledger set-cap"
+        if not same_kind(before, cap):
+            advice = f"this one is of another kind; begin all jobs in a new database with cap: {cap}"
         raise StoreMismatchError(
             f"{database.name} has the cap {before}, and this job has {cap}. A database has one cap for all its jobs"
-            f" ({listed(others)}): change the job's, or that of the database by streamdp ledger set-cap, or use"
-            " another database"
+            f" ({listed(others)}): {advice}"
         )
     return found if fingerprint is not None else None, before
 
@@ -135,7 +137,10 @@ def _check_job(row: JobRow, name: str, terms: Terms, capped: bool, unspent: bool
         )
     if capped != bool(row.capped):
         created, opened = ("without", "with") if capped else ("with", "without")
-        raise StoreMismatchError(f"{name} was created {created} a cap on spends, and is opened {opened} one")
+        raise StoreMismatchError(
+            f"{name} was created {created} a cap on spends, and is opened {opened} one: restore that, or begin a job"
+            " of another name"
+        )
 
 
 def _changes(before: str, now: str) -> str:

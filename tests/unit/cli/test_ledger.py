@@ -106,6 +106,19 @@ def test_the_cap_is_changed_for_all_jobs_or_for_people(quick: Quick, tmp_path: P
     )
 
 
+def test_jobs_of_all_trusts_share_a_cap_with_a_delta(quick: Quick, tmp_path: Path, data: str) -> None:
+    window = JOB.replace("{{estimator: LDPASGDClassifier, budget: eps=1}}", "{{trust: window, budget: eps=1}}")
+    quick("run", write(tmp_path, "late"))
+    err = quick.error(4, "run", write(tmp_path, "held", text=window))
+    assert "(late): this one is of another kind; begin all jobs in a new database with cap: eps=8,delta=8e-08" in err
+    new = ("--set", "store=new.db", "--set", "cap=eps=8,delta=8e-08")
+    assert [quick("run", job, *new)[0] for job in ("late.yaml", "held.yaml")] == [0, 0]
+    few = write(tmp_path, "few", text=window.replace("eps=1", "eps=0.5"))
+    err = quick.error(4, "run", few, "--set", "store=new.db")
+    assert "write cap: eps=8,delta=8e-08 in this one, or change that of the database by streamdp ledger set-cap" in err
+    assert quick("run", few, *new)[0] == 0
+
+
 def test_caps_of_people_come_from_standard_input(
     quick: Quick, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
