@@ -43,7 +43,6 @@ from streamdp.estimators.packing import RecordLearner
 from streamdp.estimators.parameters import Parameters
 from streamdp.estimators.prediction import Prediction
 from streamdp.estimators.traps import (
-    RepeatedStart,
     warn_if_dear,
     warn_if_far,
     warn_if_many,
@@ -148,7 +147,6 @@ class Estimator(river_base.Estimator, Parameters):
         if not isinstance(self.intercept, bool | np.bool_):
             raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")
         self._features: Features | None = None
-        self._first = RepeatedStart()
         domain = self.learns.default_domain if self.domain is None else self.domain
         loss, bounds = self._resolve_loss(), self._target_bounds()
         if self.validation is not None:
@@ -398,8 +396,6 @@ class Estimator(river_base.Estimator, Parameters):
             fast = learner.fast if budget is None else None
             if fast is None or not fast.learn(x, y, learner.rng, subject):
                 self._learn_record(x, y, budget, subject)
-                if subject is None:
-                    self._first.note(self, x, y)
 
     def _learn_record(self, x: RawRecord, y: object, budget: Budget | str | None, subject: Subject | None) -> None:
         """As `learn_one`, for any record; the caller holds the lock."""
@@ -442,9 +438,8 @@ class Estimator(river_base.Estimator, Parameters):
     def _learn_faster(self, of_subjects: bool) -> None:
         """Let plain records be learned at compiled speed from now on, until the learner or another spend ends it."""
         features, learner, ledger = self._features, self.learner, self._admission.ledger
-        watched = () if of_subjects else self._first.watched
         held_out = self.held_out
-        if watched is None or features is None or learner.side is not None or not self._plain_targets:
+        if features is None or learner.side is not None or not self._plain_targets:
             return
         if of_subjects and (ledger is None or not ledger.has_gates):
             return
@@ -457,7 +452,6 @@ class Estimator(river_base.Estimator, Parameters):
                 fast.leave_out(learner.open.records, READS * learner.full, self._admission.left)
             if held_out is not None and not (held_out.summed and held_out.takes_records):
                 fast.ask(held_out.validator.asking, not held_out.takes_records, learner.seen)
-            fast.watch(watched)
             learner.fast = fast
 
     def learn_many(self, X: "pd.DataFrame | pl.DataFrame | np.ndarray", y: object, *, w: object = WEIGHT) -> None:

@@ -4,7 +4,6 @@ An encoder reads plain records (see `data.encoder`). For any other record these 
 way (see `features`), which also names what is wrong. No value stays here.
 """
 
-from cpython.object cimport PyObject
 from libc.math cimport INFINITY, M_PI, exp, isfinite, isnan, sqrt
 from libc.stdint cimport int64_t, uint64_t
 
@@ -265,7 +264,6 @@ cdef class RecordLearner:
     cdef int64_t* _read
     cdef int64_t* _left
     cdef Py_ssize_t _batch, _most
-    cdef size_t _watched[3]
 
     def __init__(self, Encoder encoder not None, RecordKernel kernel not None, RecordGate gate=None):
         if encoder.width != kernel.width:
@@ -300,11 +298,6 @@ cdef class RecordLearner:
         """
         self._asking, self._also, self._asked, self._kept = asking, also, whole_numbers(seen), seen
 
-    def watch(self, addresses):
-        """Leave the records at these addresses to the slow way: none or three, see `traps.RepeatedStart`."""
-        for i, address in enumerate(addresses or (0, 0, 0)):
-            self._watched[i] = address
-
     def learn(self, x, y, rng, subject):
         """Learn a record, or leave it out. False, and nothing is learned or counted, if it is not for the fast way, for
         the last record of a batch, and if the random words ran out.
@@ -312,7 +305,6 @@ cdef class RecordLearner:
         `x`: the record. `y`: the target. `rng`: the random words. `subject`: whose record it is; None: nobody's.
         """
         cdef RecordKernel kernel = self._kernel
-        cdef size_t address = <size_t> <PyObject*> x
         cdef Py_ssize_t p = self._encoder.width, end = 0
         cdef uint64_t* source = NULL
         cdef cnp.ndarray words
@@ -338,8 +330,6 @@ cdef class RecordLearner:
             if question:
                 predictor = <Predictor?> self._asking.predictor
                 outputs = predictor._outputs
-        if address == self._watched[0] or address == self._watched[1] or address == self._watched[2]:
-            return False
         row = scratch(p + 1 + kernel.room + outputs)
         totals = row + p + 1 + kernel.room
         try:

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import secrets
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -21,6 +20,10 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, weakness
 _PARTS = ("river.compose.", "river.preprocessing.")
 _FAR = 10.0  # a value beyond it, where a scale of about 1 is expected
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
+_EACH_TIME = (
+    "each time spends its budget again, and the statement counts it once. Learn each record once, or give a ledger and"
+    " subjects"
+)
 _given: WeakKeyDictionary[object, WeakValueDictionary[object, object]] = WeakKeyDictionary()
 _quiet: dict[str, WeakSet[object]] = {"repeats": WeakSet(), "hints": WeakSet(), "records": WeakSet()}
 _dear: set[type] = set()
@@ -54,74 +57,6 @@ def warn_if_repeated(model: object, *given: object) -> None:
             return
         if type(owner).__weakrefoffset__:
             known[key] = owner
-
-
-class RepeatedStart:
-    """Notices that the first three records of a model come again.
-
-    Their addresses are compared, which costs nothing, and then their values. Of the values, hashes with a secret salt
-    are kept in memory, and in no state. Learners whose memory must not show a record keep none
-    (`Learner.noisy_from_first`). Records that do not stay in memory leave their addresses to others: then a value
-    differs, or there are less than three addresses, and nothing is watched any more.
-    """
-
-    __slots__ = ("_again", "_digests", "_looked")
-
-    def __init__(self) -> None:
-        self._digests: dict[int, int] = {}
-        self._again: set[int] = set()
-        self._looked = 0
-
-    def __reduce__(self) -> "tuple[type[RepeatedStart], tuple[()]]":
-        return RepeatedStart, ()  # no copy and no file has them
-
-    @property
-    def watched(self) -> tuple[int, ...] | None:
-        """The addresses that are watched, three or none; None: not known yet."""
-        return tuple(self._digests) if self._looked == _LOOKS else None
-
-    def note(self, model: Any, x: object, y: object) -> None:
-        """Note a record x, y of a model, and warn once when three have come again."""
-        known = self._digests.get(id(x))
-        if known is None and self._looked == _LOOKS:
-            return
-        digest = None if model.learns.noisy_from_first else _digest(x, y)
-        if known is None and digest is not None:
-            self._digests[id(x)] = digest
-        elif known == digest is not None:
-            self._again.add(id(x))
-        else:
-            self._end(model)
-        self._looked = _LOOKS if len(self._digests) == _WATCHED else min(self._looked + 1, _LOOKS)
-        if self._looked == _LOOKS and len(self._digests) < _WATCHED:
-            self._end(model)
-        elif len(self._again) == _WATCHED:
-            self._end(model)
-            if model not in _quiet["repeats"]:
-                say_nothing(model, "repeats")
-                _warn(f"{type(model).__name__} gets records again that it has learned from: {_EACH_TIME}")
-
-    def _end(self, model: Any) -> None:
-        """Watch nothing any more."""
-        self._looked = _LOOKS
-        self._digests.clear()
-        if model.learner.fast is not None:
-            model.learner.fast.watch(())
-
-
-_WATCHED, _LOOKS = 3, 16
-_EACH_TIME = (
-    "each time spends its budget again, and the statement counts it once. Learn each record once, or give a ledger and"
-    " subjects"
-)
-_SALT = secrets.token_bytes(16)
-
-
-def _digest(x: Any, y: object) -> int | None:
-    """A hash of a record; None if it has values without one."""
-    with contextlib.suppress(Exception):  # a value may raise anything
-        return hash((_SALT, *x.items(), y))
-    return None
 
 
 def say_nothing(model: object, of: str) -> None:
