@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from streamdp.errors import BudgetError
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
+from studies.cohort import learn_cohort, planned_rounds
 from studies.excess import SETTINGS, Setting
 from studies.paper_sum import paper_parameters
 from studies.rates import linear
@@ -147,8 +147,8 @@ def absent_rows() -> list[list[str]]:
 
 def cohort(setting: Setting, n: int, seed: int) -> float:
     """The excess loss of Algorithm 5 with n people and n rounds."""
-    model: Any = setting.model("SGD", n, seed)
-    model.learn_cohort(*setting.draw(np.random.default_rng(seed), n), rounds=n)
+    model = setting.model("SGD", n, seed)
+    learn_cohort(model, *setting.draw(np.random.default_rng(seed), n), rounds=n)
     return setting.excess(model.theta)
 
 
@@ -177,10 +177,10 @@ def planned_rows() -> list[list[str]]:
         for name, method, given in (("Algorithm 5", "SGD", rounds), ("planned", "shuffle", None)):
             found = []
             for seed in range(2 * REPETITIONS):
-                model: Any = setting.model(method, n, seed)
-                model.learn_cohort(*setting.draw(np.random.default_rng((seed, 1)), n), given)
+                model = setting.model(method, n, seed)
+                learn_cohort(model, *setting.draw(np.random.default_rng((seed, 1)), n), given)
                 found.append(setting.excess(model.theta))
-            run = model.learner.planned_run(n, given, model.learner.batch_steps.problem.distance)
+            run = planned_rounds(model.learner, n, given, model.learner.batch_steps.problem.distance)
             params = model.learner.cohort_sum(n, run.steps)
             sent = run.steps * params.d * (params.g + params.b)
             rows.append([setting.name, f"{n:,}", name, f"{run.steps:,}", f"{sent:.1e}", rough(np.array(found))])

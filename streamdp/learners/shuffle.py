@@ -3,30 +3,25 @@
 Proof: docs/proofs/shuffle.md.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled
+from streamdp.aggregation.shuffled_sum import Analyzer, Shuffled
 from streamdp.aggregation.vector_sum import MOST_ROUNDS, VectorSum
 from streamdp.errors import BudgetError, ConfigError, check_whole
 from streamdp.learners.batches import Batches, BatchPlan, Vectors
 from streamdp.learners.linear_problem import LinearProblem
-from streamdp.optim.ac_sa import Phase, rounds_of
+from streamdp.optim.ac_sa import rounds_of
 from streamdp.optim.batch_steps import BatchSteps
-from streamdp.optim.planned import Planned, Rounds
+from streamdp.optim.planned import Rounds
 from streamdp.optim.record_kernel import RecordKernel
-from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import Rng
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.mechanisms import Gaussian
 
-_ROWS = 16_384
-"""The most gradients in memory at a time."""
-_COHORT = ": a cohort learns from the mixed bits of its people only, by `absorb`"
 _PLANS = 33
 """The most numbers of rounds that are compared."""
 
@@ -74,7 +69,8 @@ class ShuffleBatches(Batches):
                     "cohort: leave out horizon, batch_size and strong_convexity: all people are in each round"
                 )
         super().__init__(problem, budget, rng, plan)
-        self.refusal = None if cohort is None else "learn_one, learn_many, learn_arrays" + _COHORT
+        if cohort is not None:
+            self.refusal = "learn_one, learn_many, learn_arrays: a cohort learns only from its mixed bits, by `absorb`"
         VectorSum.calibrated(budget, 1.0, 1000, 1)  # a budget that cannot be served fails here
 
     def _usual(self) -> str:
@@ -84,7 +80,7 @@ class ShuffleBatches(Batches):
         if self.cohort is None:
             return super()._begin_steps(start)
         problem = self._planning(start)
-        run = rounds_of(problem, self.cohort.people, problem.distance, self._noises(*self.cohort))
+        run = rounds_of(problem, self.cohort.people, problem.distance, self.noises(*self.cohort))
         return Rounds(problem, start, self.region.project, run)
 
     def _sums(self, vectors: Vectors) -> None:
@@ -106,9 +102,7 @@ class ShuffleBatches(Batches):
         if self.cohort is not None:  # whose people share one budget among all rounds
             model["budget"] = str(self.budget)
             # A version that plans other rounds would go on with the noise of its own plan.
-            model["plan"] = (
-                f"{self.cohort.people} people in each of {self.cohort_steps.phase.steps} rounds, {model['plan']}"
-            )
+            model["plan"] = f"{self.cohort.people} people in each of {self._rounds} rounds, {model['plan']}"
         return model
 
     def _noise(self, batch: int) -> float:
@@ -120,14 +114,9 @@ class ShuffleBatches(Batches):
             size, bound, sensitivity = self._vectors
             self.params = VectorSum.calibrated(self.budget, bound, self.full, size, sensitivity)
         else:
-            self.params = self.cohort_sum(self.cohort.people, self.cohort_steps.phase.steps)
+            self.params = self.cohort_sum(self.cohort.people, self._rounds)
 
     # -- one process -------------------------------------------------------------------------------------------------
-
-    def need_no_cohort(self) -> None:
-        """Raise `ConfigError` for `learn_cohort` with a cohort, which only `absorb` learns from."""
-        if self.cohort is not None:
-            raise ConfigError("learn_cohort" + _COHORT)
 
     def _open(self) -> None:
         if self.params.users != self.full:  # an exception, such as Ctrl-C, interrupted the begin of a phase
@@ -185,24 +174,7 @@ class ShuffleBatches(Batches):
 
         return spent, take
 
-    def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int | None, count: Callable[[], None]) -> None:
-        """See the estimator's `learn_cohort`: clean X, y and rounds; `count` counts the spend of a group before it."""
-        convexity, lipschitz = self.region.convexity, self.problem.loss.bound
-        groups = math.ceil(math.log2(max(2.0, math.log2(max(2, len(X)))))) if convexity else 1
-        distance = self.cohort_steps.problem.distance
-        for rows in np.array_split(np.arange(len(X)), min(groups, len(X))):
-            run = self.planned_run(len(rows), rounds, distance)
-            count()
-            self._descend(X[rows], y[rows], run)
-            if convexity:  # to the group's own optimum, and from there to that of all people
-                away = math.sqrt(2 * run.excess / convexity) + lipschitz / (convexity * math.sqrt(len(rows)))
-                distance = min(distance, away)
-
-    def planned_run(self, users: int, rounds: int | None, distance: float) -> Phase:
-        """The plan for so many users and rounds (None: planned), from a point at this distance of the best one."""
-        return rounds_of(self.cohort_steps.problem, users, distance, self._noises(users, rounds))
-
-    def _noises(self, users: int, rounds: int | None) -> dict[int, float]:
+    def noises(self, users: int, rounds: int | None) -> dict[int, float]:
         """By number of rounds, the variance of the average of a round: of this number, or of all that are compared."""
         several = [rounds] if rounds else sorted({round(t) for t in np.geomspace(1, min(users, MOST_ROUNDS), _PLANS)})
         noises: dict[int, float] = {}
@@ -215,35 +187,11 @@ class ShuffleBatches(Batches):
                 break
         return noises
 
-    def _descend(self, X: np.ndarray, y: np.ndarray, run: Phase) -> None:
-        from streamdp.optim.loops import ENVELOPE
-
-        steps, params = self.cohort_steps, self.cohort_sum(len(X), run.steps)
-        sequence = type(steps.sequence)(steps.estimate, self.region.project)
-        self.seen[0] += len(X)
-        local, analyzer = LocalRandomizer(params, self.rng), Analyzer(params)
-        spec = self.problem.described(self.p)[0]
-        spec[ENVELOPE] = steps.problem.envelope(run)
-        for _ in range(run.steps):
-            ones = np.zeros(params.d, dtype=np.int64)
-            for begin in range(0, len(X), _ROWS):
-                part = slice(begin, begin + _ROWS)
-                ones += local.counts(gradients(spec, sequence.middle, X[part], y[part])).sum(axis=0)
-            sequence.move(analyzer.sum_of_counts(ones, len(X)) / len(X), run.modulus)
-        steps.sequence.points[:] = sequence.points[1]
-        self.middle = steps.middle
-
-    def check_cohort(self) -> None:
-        """Raise `ConfigError` unless `learn_cohort` has a method."""
-        if self.method == "newton":
-            raise ConfigError('learn_cohort: gradient descent over all rounds; it needs method="ac-sa" or "sgd"')
-
     @property
-    def cohort_steps(self) -> Planned:
-        """The steps that `learn_cohort` continues."""
-        self.check_cohort()
-        assert isinstance(self.batch_steps, Planned)
-        return self.batch_steps
+    def _rounds(self) -> int:
+        """The number of rounds of a cohort."""
+        assert isinstance(self.batch_steps, Rounds)
+        return self.batch_steps.phase.steps
 
     def cohort_sum(self, users: int, rounds: int) -> VectorSum:
         """The sum over `users` of a cohort in each of so many `rounds`, which share the budget."""
@@ -251,11 +199,11 @@ class ShuffleBatches(Batches):
         return VectorSum.calibrated(self.budget, loss.bound, users, d, loss.sensitivity, rounds)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        cohorts = "each call of learn_cohort spends the budget anew: k calls with the same people spend k times"
+        found = super().caveats(spent, capped, answers)
         if self.cohort is not None and self.columns is not None:
-            cohorts = (
-                f"the budget is for all {self.cohort_steps.phase.steps} rounds together in which the same "
-                f"{self.cohort.people:,} people answer, with the noise of the round in which the fewest answered; "
-                "another cohort of the same people spends anew"
+            found.append(
+                f"the budget is for all {self._rounds} rounds together in which the same {self.cohort.people:,} people "
+                "answer, with the noise of the round in which the fewest answered; another cohort of the same people "
+                "spends anew"
             )
-        return [*super().caveats(spent, capped, answers), *([] if self.method == "newton" else [cohorts])]
+        return found

@@ -25,6 +25,7 @@ from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, Place, message_key, read_announcement, read_key
 from streamdp.serving.publish import committed
 from streamdp.store.store import Store
+from studies.cohort import learn_cohort
 from tests.support.commands import Command, Quick
 from tests.support.shuffle_model import forwarded
 from tests.support.topics import Message, delete_and_create, send
@@ -215,7 +216,7 @@ def coefficients(folder: Path) -> np.ndarray:
 
 
 def in_one_process(folder: Path, draws: int) -> np.ndarray:
-    """theta (draws, d) of the same cohort by `learn_cohort`, with fresh noise in each draw."""
+    """theta (draws, d) of the same cohort in one process, with fresh noise in each draw."""
     plain = folder / "plain.yaml"
     text = JOB.replace("batch_size: BATCH", "method: ac-sa").replace("NAME", "plain")
     plain.write_text(text)
@@ -225,7 +226,7 @@ def in_one_process(folder: Path, draws: int) -> np.ndarray:
     found = []
     for _ in range(draws):
         learner: Any = config.build_estimator()
-        learner.learn_cohort(batch.X, batch.y, rounds=ROUNDS)
+        learn_cohort(learner, batch.X, batch.y, rounds=ROUNDS)
         found.append(learner.theta)
     return np.array(found)
 

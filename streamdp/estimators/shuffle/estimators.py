@@ -13,11 +13,8 @@ Proof: docs/proofs/shuffle.md.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from streamdp.aggregation.shuffled_sum import Shuffled
-from streamdp.data.records import MOST_RECORDS
-from streamdp.errors import ConfigError, check_whole
+from streamdp.errors import ConfigError
 from streamdp.estimators.batch_methods import BatchEstimator, batch
 from streamdp.estimators.estimator import of_learner
 from streamdp.estimators.parameters import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, documented, given
@@ -49,8 +46,8 @@ class _Shuffle(BatchEstimator):
         What each record spends, an ApproxDP with epsilon up to 100; ApproxDP(1, 1e-6) if None.
     cohort
         {"people": n, "rounds": T}: the same n people answer in each of T rounds, the budget is for all rounds
-        together, and only `absorb` learns. Without rounds, T is planned as by `learn_cohort`. None: each record is in
-        one batch.
+        together, and only `absorb` learns. Without rounds, T is the fewest whose bound on the excess loss is within a
+        tenth of the least. None: each record is in one batch.
     """
 
     cohort: Mapping[str, object] | None = None
@@ -97,40 +94,6 @@ class _Shuffle(BatchEstimator):
             spent, take = learner.taken(shuffled)
             self._count(spent)
             take()
-
-    def learn_cohort(self, X: np.ndarray, y: np.ndarray, rounds: int | None = None) -> None:
-        """Learn from people who keep their records and answer in every round, from all of them in each.
-
-        It starts at the present estimate, in one process: by AC-SA, on an envelope of a non-smooth loss, or with
-        method="sgd" by the paper's averaged gradient descent. The budget is for all rounds together, by the sum of
-        mu^2. With `strong_convexity` the people are divided into ceil(log2 log2 n) groups that are learned one after
-        another, each from the output of the last. One record is one person, and no ledger counts it. Another call with
-        the same people spends the budget again: the statement says so, and `guarantee` does not count it. Source: Cheu
-        et al. 2022, Algorithm 5 and Theorem 4.9; the plan is in `streamdp.optim.ac_sa`.
-
-        Parameters
-        ----------
-        X, y
-            (n, p) floats and (n,) targets, raw, as for `learn_arrays`.
-        rounds
-            T >= 1. None: the fewest, up to n, whose bound on the excess loss is within a tenth of the least.
-
-        Raises `NotAtBoundaryError` within a batch, `SchemaError` for bad records and if there is a ledger, and
-        `ConfigError` for bad rounds and with method="newton", before anything is spent.
-        """
-        if rounds is not None:
-            check_whole("rounds", rounds, 1, MOST_RECORDS)
-        learner = self.learner
-        assert isinstance(learner, ShuffleBatches)
-        learner.need_no_cohort()
-        self._admission.need_subjects(None)
-        learner.check_cohort()
-        with learner.rng.lock:
-            learner.need_boundary()
-            X, y = self._raw_rows(X), self._encode_targets(y)
-            self._check_rows(X, y)
-            if len(X):
-                learner.learn_cohort(X, y, rounds, self._count_batch)
 
 
 @documented(losses=REGRESSION_LOSSES)

@@ -370,13 +370,6 @@ def test_a_device_refuses_another_curvature() -> None:
             ShuffleRandomizer(**(fields | change))
 
 
-def test_a_cohort_needs_a_planned_method() -> None:
-    learner = MODELS["shuffle logistic"]()
-    with pytest.raises(ConfigError, match=r"learn_cohort.*ac-sa"):
-        learner.learn_cohort(*stream(learner, 100))
-    assert learner.n_seen == 0
-
-
 @pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
 @pytest.mark.slow
 def test_bounds_a_hundred_times_too_wide_do_no_harm(kind: Any) -> None:

@@ -20,7 +20,9 @@ from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffle
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
-from streamdp.learners.shuffle import ShuffleBatches
+from streamdp.optim.ac_sa import Phase
+from studies import cohort
+from studies.cohort import learn_cohort
 from tests.support.proximal import prox
 from tests.support.states import loss_of, params_of, region_of, steps_of
 from tests.support.user_model import mean_gradient
@@ -99,15 +101,13 @@ def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> 
     X, y = data(200)
     learner = model(domain=L2Ball(2.0), method="sgd")
     params = learner.learner.cohort_sum(200, 20)
-    learner.learn_cohort(X, y, rounds=20)
+    learn_cohort(learner, X, y, rounds=20)
     eta = 2.0 / (math.sqrt(loss_of(learner).bound ** 2 + params.variance / 200**2) * math.sqrt(20))
     theta, seen = np.zeros(3), []
     for _ in range(20):
         seen.append(theta)
         theta = project(theta - eta * mean_gradient(theta, X, y), 2.0)
     np.testing.assert_allclose(learner.theta, np.mean(seen, axis=0), atol=1e-9)
-    assert learner.n_seen == 200
-    assert str(learner.guarantee) == "eps=1,delta=1e-06"
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Hinge()], ids=["smooth", "kink"])
@@ -123,7 +123,7 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
         else loss_of(learner).bound / d * math.sqrt(12 * 13) / 2
     )
     modulus = 2 * beta + math.sqrt(noise) / d * math.sqrt(12 * 13 * 25 / 6)
-    learner.learn_cohort(X, y, rounds=12)
+    learn_cohort(learner, X, y, rounds=12)
     theta = ag = np.zeros(3)
     rows = np.column_stack([X, np.ones(200)])
     for t in range(12):
@@ -145,18 +145,17 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
     np.testing.assert_allclose(learner.theta, ag, atol=1e-6)
 
 
-@pytest.mark.campaign
 def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_bound() -> None:
-    learner = model(domain=L2Ball(2.0))
-    run = learner.learner.planned_run(2000, None, 2.0)
-    bounds = [learner.learner.planned_run(2000, t, 2.0).excess for t in (run.steps // 2, run.steps, 4 * run.steps)]
+    def planned(people: int, rounds: int | None = None, **options: Any) -> Phase:
+        counts = {"people": people} if rounds is None else {"people": people, "rounds": rounds}
+        return model(domain=L2Ball(2.0), cohort=counts, **options).phase
+
+    run = planned(2000)
+    bounds = [planned(2000, t).excess for t in (run.steps // 2, run.steps, 4 * run.steps)]
     assert run.excess == bounds[1]
     assert bounds[0] > 1.1 * min(bounds) >= bounds[1] * 0.999
-    X, y = data(2000)
-    learner.learn_cohort(X, y)
-    assert str(learner.guarantee) == "eps=1,delta=1e-06"
-    assert learner.learner.planned_run(100_000, None, 2.0).steps > run.steps
-    slow = model(domain=L2Ball(2.0), method="sgd").learner.planned_run(2000, None, 2.0)
+    assert planned(100_000).steps > run.steps
+    slow = planned(2000, method="sgd")
     assert slow.steps > 5 * run.steps
     assert slow.excess > run.excess
 
@@ -164,25 +163,9 @@ def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_b
 def test_a_cohort_of_a_strongly_convex_loss_is_learned_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(5000)
     sizes = []
-    descend = ShuffleBatches._descend
-
-    def noted(self: ShuffleBatches, X: np.ndarray, *rest: Any) -> None:
-        sizes.append(len(X))
-        descend(self, X, *rest)
-
-    monkeypatch.setattr(ShuffleBatches, "_descend", noted)
-    learner = model(strong_convexity=0.05)
-    learner.learn_cohort(X, y, rounds=5)
+    monkeypatch.setattr(cohort, "_descend", lambda learner, X, y, run: sizes.append(len(X)))
+    learn_cohort(model(strong_convexity=0.05), X, y, rounds=5)
     assert sizes == [1250] * 4  # ceil(log2 log2 5000)
-    assert learner.n_seen == 5000
-
-
-@pytest.mark.parametrize("rounds", [None, 3])
-def test_a_cohort_of_nobody_spends_nothing(rounds: int | None) -> None:
-    learner = model(method="ac-sa")
-    learner.learn_cohort(np.empty((0, len(learner.feature_names))), np.empty(0), rounds)
-    assert learner.n_seen == 0
-    assert learner.guarantee.budgets == ()
 
 
 # --- three parties and one process
@@ -296,7 +279,7 @@ def test_the_two_ways_do_not_mix_within_a_batch() -> None:
     learner = model(batch_size=100)
     learner.learn_encoded(X[:50], y[:50])
     shuffled = Shuffled(np.zeros((3, 1), dtype=np.uint8), 100)
-    for act in (lambda: learner.absorb(shuffled), lambda: learner.learn_cohort(X, y), learner.state_dict):
+    for act in (lambda: learner.absorb(shuffled), learner.state_dict):
         with pytest.raises(NotAtBoundaryError):
             act()
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import streamdp
-from streamdp import ApproxDP, ShuffleRegressor
+from streamdp import ApproxDP
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import StreamDPError
@@ -117,10 +117,6 @@ def actions(model: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         else:
             yield "randomizer y", lambda v: one.messages(good, v)
             yield "absorb", lambda v: model.absorb(Shuffled(v, 1))
-    if hasattr(model, "learn_cohort"):
-        planned = ShuffleRegressor(features=NAMES, method="sgd")
-        yield "learn_cohort", lambda v: planned.learn_cohort([[v, 0.5]], [1.0])  # type: ignore[arg-type, list-item]
-        yield "learn_cohort y", lambda v: planned.learn_cohort([[0.5, 0.5]], [v])  # type: ignore[arg-type, list-item]
 
 
 def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:

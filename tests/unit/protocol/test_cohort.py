@@ -24,7 +24,6 @@ from streamdp.store.snapshot import Counts
 from tests.support.memory import END, MemorySource
 from tests.support.parties import Kept, Reader, World, Writer, noted
 from tests.support.shuffle_model import PEOPLE
-from tests.support.states import params_of, steps_of
 
 ROUNDS = 3
 COHORT = {"cohort": {"people": PEOPLE, "rounds": ROUNDS}, "horizon": None, "batch_size": None}
@@ -455,7 +454,6 @@ def test_a_cohort_learns_no_raw_records() -> None:
         lambda: learner.learn_one(RECORD, True),
         lambda: learner.learn_many(X, y.astype(bool)),
         lambda: learner.learn_encoded(X, y),
-        lambda: learner.learn_cohort(X, y),
         lambda: capped.learn_one(RECORD, True, subject="ann"),
         lambda: capped.learn_encoded(X, y, subjects=["ann", "bob"]),
     ):
@@ -464,13 +462,6 @@ def test_a_cohort_learns_no_raw_records() -> None:
     assert learner.n_seen == learner.batch[2] == 0
     assert learner.guarantee.budgets == capped.guarantee.budgets == ()
     assert ledger.spent("ann").records == 0
-
-
-def test_rounds_are_planned_as_in_one_process() -> None:
-    learner = model(cohort={"people": 2000})
-    alone = model(cohort=None, method="ac-sa")
-    assert learner.phase == alone.learner.planned_run(2000, None, steps_of(alone).problem.distance)
-    assert params_of(learner) == alone.learner.cohort_sum(2000, learner.phase.steps)
 
 
 def test_rounds_that_take_too_many_bits_are_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
