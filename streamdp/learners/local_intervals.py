@@ -12,7 +12,7 @@ from streamdp.learners.local_reports import LocalReports
 from streamdp.optim import follow, loops
 from streamdp.optim.losses import without_shift
 from streamdp.privacy import samplers
-from streamdp.reading.intervals import UNPAIRED, path_intervals, records_to_settle
+from streamdp.reading.intervals import LEAST_TIMES, UNPAIRED, path_intervals, records_to_settle
 from streamdp.scaling import pair_bits
 from streamdp.scaling import unit_table as k
 
@@ -63,10 +63,11 @@ def settling(learner: LocalReports, level: float) -> tuple[np.ndarray, np.ndarra
     )
     if _withheld(learner, theta, moved):
         limits[:] = np.nan
+        times[times >= LEAST_TIMES] = np.nan  # how many records it takes is not known
     for block in (limits, times):  # how fast such coefficients move is not known
         for start in range(0, problem.blocks(theta, p).size, p + problem.intercept):
             block[start + np.array(arrays.units.unresolved, dtype=int)] = np.nan
-    return limits, records_to_settle(times, seen, float(segments[:, -1].sum()), learner.steps.alpha)
+    return limits, records_to_settle(times, seen, segments[:, -1], learner.steps.alpha)
 
 
 def _withheld(learner: LocalReports, theta: np.ndarray, moved: float) -> bool:

@@ -56,7 +56,7 @@ def path_intervals(
     `ConfigError` for a confidence level outside (0, 1).
     """
     check_level(level)
-    d, left = segments.shape[1] - 1, -(-len(segments) // 8)
+    d, left = segments.shape[1] - 1, _first(segments)
     limits, times = np.full((d, 2), np.nan), np.full(d, np.nan)
     paths, lengths, noises = segments[left:, :-1], segments[left:, -1], noises[left:]
     if len(lengths) < _FEWEST:
@@ -102,14 +102,19 @@ def path_intervals(
     return limits, times
 
 
-def records_to_settle(times: np.ndarray, seen: int, length: float, alpha: float) -> np.ndarray:
+def records_to_settle(times: np.ndarray, seen: int, lengths: np.ndarray, alpha: float) -> np.ndarray:
     """Return (d,) about how many records settle each parameter, NaN if not known, from the `times` that they moved.
 
-    So far `seen` records were learned and the clock moved by `length`; the steps are T^-alpha. It is an extrapolation:
-    the number of relaxation times grows as n^(1 - alpha).
+    So far `seen` records were learned, and the clock moved by `lengths` (K,) in the segments; the steps are T^-alpha.
+    It is an extrapolation: the number of relaxation times grows as n^(1 - alpha).
     """
     more = np.maximum(LEAST_TIMES / times, 1.0) ** (1 / max(1 - alpha, 0.1))
-    return np.asarray(seen * np.maximum(more, SHORTEST / max(length, 1e-9)))
+    return np.asarray(seen * np.maximum(more, SHORTEST / max(lengths[_first(lengths) :].sum(), 1e-9)))
+
+
+def _first(segments: np.ndarray) -> int:
+    """The first of the segments that are used: an eighth is left out."""
+    return -(-len(segments) // 8)
 
 
 class _Fit:

@@ -241,6 +241,20 @@ def test_a_scale_that_is_no_spread_of_errors_is_no_weight_that_waits_for_an_inte
     assert doubts(model, Counts(40_000, 0, 0)) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "budget", "n"), [(LDPASGDRegressor, "eps=4", 4300), (LDPASGDClassifier, "eps=1", 4200)]
+)
+def test_no_weight_waits_for_records_that_were_learned(kind: Any, budget: str, n: int) -> None:
+    """Before, the number left out that the first segments are not used, or that all limits were withheld."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, 2))
+    model = kind(features={"a": (0, 1), "b": (0, 1)}, budget=budget, seed=0)
+    model.learn_arrays(X, (X @ [1.0, -1.0] + rng.normal(0, 0.3, n) > 0).astype(float))
+    waiting = [row for row in weights(model) if row.settled is False]
+    assert waiting
+    assert all(row.settles_at is None or row.settles_at > n for row in waiting)
+
+
 def test_weights_without_an_interval_say_how_many_records_settle_them() -> None:
     X = np.random.default_rng(0).normal(size=(3000, 2))
     model = LDPASGDRegressor(features=["a", "b"], budget="eps=1", seed=1)
