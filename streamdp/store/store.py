@@ -90,7 +90,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
     - `ledger`: the spends of subjects over all jobs of the database, which `commit` commits; None without a cap.
     - `joined`: if this job is new in its database and has a cap: the other jobs there that have one. It shares their
       people. Else an empty list.
-    - `replaced_note`: what is kept of a model that a new one replaces now, as a sentence; else "".
+    - `replaced_note`: if a new model was asked for: what is kept of the former one, as a sentence; else "".
     - `source_key`: a secret from which a source makes keyed digests of its records; None without a cap.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
