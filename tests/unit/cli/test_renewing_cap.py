@@ -60,6 +60,14 @@ def test_a_job_counts_by_the_times_of_its_records(tmp_path: Path, quick: Quick, 
     assert "at most 6 periods in 30 days by the clock" in said
 
 
+def test_a_file_of_the_past_is_told_how_to_learn_it(tmp_path: Path, quick: Quick) -> None:
+    (tmp_path / "job.yaml").write_text((JOB % ("iso", "csv", "csv")).replace(", late 100 days", ""))
+    rows = [f"0.5,0.5,p{i},{iso(time.time() - 80 * DAY)}" for i in range(150)]
+    (tmp_path / "visits.csv").write_text("\n".join(["a,y,who,at", *rows]) + "\n")
+    assert "'at': say in the cap how late records may come, such as late 90 days" in quick.error(3, "run", "job.yaml")
+    assert quick("run", "job.yaml", "--set", "cap=eps=2 per 30 days, late 90 days")[0] == 0
+
+
 def iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()
 
