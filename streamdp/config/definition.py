@@ -265,10 +265,13 @@ class Definition(Settings):
         if records and (replaced or old != new):
             made = (*made, old.model_copy(update={"learned": learned, "ended": replaced}))
         kept = now.model_copy(update={"promises": made, "losses": losses or None})
-        note = "the former model had learned nothing" if replaced else "the model goes on: schema and model are as before"
-        note = note if new_model else ""
         if replaced and learned:
             note = kept.said_of_former()
+        elif replaced:
+            note = "the former model had learned nothing"
+        else:
+            note = "the model goes on: schema and model are as before"
+        note = note if new_model else ""
         return Terms(kept.fingerprint(), kept.text(), note)
 
     def quality(self, estimator: Estimator) -> Quality | None:
