@@ -18,7 +18,7 @@ class Terms(NamedTuple):
 
     fingerprint: str  # stands for everything that must not change between runs
     config: str  # the job's text for readers, without secrets
-    replaced: str = ""  # what was asked to be replaced by a new model, and what is kept of it, as a sentence
+    replaced: str = ""  # if a new model was asked for: what is kept of the former one, as a sentence
 
 
 class Continued(Protocol):

@@ -41,7 +41,8 @@ def on(steps: Sequence[tuple[JobConfig, int]], then: JobConfig, *, accept: bool 
     text, learned = "", 0
     for config, more in steps:
         terms = config.continued(text, learned, True, True)
-        learned = more if terms.replaced else learned + more
+        goes_on = text != "" and terms.fingerprint == read_definition(text).fingerprint()
+        learned = learned + more if goes_on else more
         text = terms.config
     return then.continued(text, learned, accept, True)
 
