@@ -284,15 +284,6 @@ def test_statement_and_guarantee_name_the_spend(make: Callable[[], Any]) -> None
     assert model.at_boundary
 
 
-@pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
-def test_what_is_not_private_says_so(options: dict[str, Any]) -> None:
-    model = LDPASGDRegressor(features=["a", "b", "c"], **options)
-    model.learn_one(*records(1)[0])
-    assert not model.guarantee.private
-    assert str(model.guarantee) == "not private"
-    assert "NOT PRIVATE" in model.statement()
-
-
 # --- schema
 
 
@@ -381,20 +372,6 @@ def test_the_state_is_plain_and_a_copy(make: Callable[[], Any]) -> None:
     for x, y in data_for(model, 20):
         model.learn_one(x, y)
     assert np.array_equal(state["state"], kept)
-
-
-@pytest.mark.parametrize("options", [{"seed": 1}, {"mechanism": "none"}])
-@pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor])
-def test_what_was_not_private_does_not_become_so(kind: Any, options: dict[str, Any]) -> None:
-    taken, model, part = declared(kind, **options), declared(kind), declared(kind)
-    for learner in (taken, part):
-        learner.learn_one(*records(1)[0])
-        learner.close_batch()
-    assert "NOT PRIVATE" in taken.statement()
-    model.load_state_dict(taken.state_dict())
-    assert not model.guarantee.private
-    assert part.guarantee.private
-    assert not part.merged(taken).guarantee.private
 
 
 def test_a_state_for_other_classes_is_refused() -> None:

@@ -201,17 +201,6 @@ def test_a_group_without_a_command_shows_its_help(group: list[str], quick: Quick
     assert err == quick(*group, "--help")[1]
 
 
-def test_a_damaged_store_is_refused_and_left_alone(trained: Path, tmp_path: Path, quick: Quick) -> None:
-    for name in ("data.csv", "data.db", "data.db.key"):
-        shutil.copy(trained / name, tmp_path)
-    damaged = bytearray((tmp_path / "data.db").read_bytes())
-    for i in range(4096, len(damaged), 512):
-        damaged[i] ^= 0xFF
-    (tmp_path / "data.db").write_bytes(damaged)
-    assert "data.db" in quick.error(4, "run", "data.csv", *FLAGS, *PEOPLE)
-    assert (tmp_path / "data.db").read_bytes() == damaged
-
-
 def test_a_store_that_lost_commits_goes_on_only_if_the_user_says_so(
     trained: Path, tmp_path: Path, quick: Quick
 ) -> None:

@@ -165,11 +165,6 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "job.yaml")
 
 
-def test_options_do_not_change_a_file(file: str) -> None:
-    with pytest.raises(ConfigError, match="holds the whole job: with it, only --set"):
-        job_config(file, {"cap": "eps=1"}, [])
-
-
 def test_set_replaces_settings_of_a_file(file: str, tmp_path: Path) -> None:
     before = load_config(file)
     changed = job_config(file, {"model": {"budget": None}}, ["model.eta=0.1", "commit.records=7", "store=other.db"])
@@ -178,21 +173,6 @@ def test_set_replaces_settings_of_a_file(file: str, tmp_path: Path) -> None:
     assert (before.fingerprint() == changed.fingerprint()) is False
     (tmp_path / "job.yaml").write_text(JOB.replace("eta: 0.5", "eta: 0.1"))
     assert load_config(file).fingerprint() == changed.fingerprint()  # as if the file said so
-
-
-@pytest.mark.parametrize(
-    ("assignments", "message"),
-    [
-        (["model.eta=hunter2"], "with --set: model.eta: "),
-        (["model.etaa=1"], "did you mean 'eta'"),
-        (["model.eta.x=2"], "--set model.eta.x: model.eta is not a mapping"),
-    ],
-)
-def test_mistakes_in_set_beside_a_file(file: str, assignments: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        job_config(file, {}, assignments)
-    assert message in str(caught.value)
-    assert "hunter2" not in str(caught.value)
 
 
 def test_a_data_file_needs_a_target_and_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

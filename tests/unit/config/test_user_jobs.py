@@ -24,27 +24,6 @@ def settings(estimator: str, **model: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "said"),
-    [
-        (KINDS[0], {"items_per_user": 0}, "items_per_user"),
-        (KINDS[0], {"window": 0}, "window"),
-        (KINDS[0], {"mechanism": "gaussian"}, "has no mechanism"),
-        (KINDS[0], {"centre": "guessed"}, "centre"),
-        (KINDS[1], {"items_per_user": 0}, "items_per_user"),
-        (KINDS[1], {"window": 3}, "too few|needs"),
-        (KINDS[1], {"method": "agd"}, "expected auto, newton, private-range"),
-        (KINDS[1], {"budget": "mu=1"}, "eps=E,delta=D"),
-        (KINDS[1], {"horizon": 100}, "has no horizon"),
-        ("PanPrivateClassifier", {}, "has no items_per_user"),
-    ],
-    ids=str,
-)
-def test_wrong_settings_are_refused(kind: str, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make_config(settings(kind, **change))
-
-
-@pytest.mark.parametrize(
     ("kind", "change"),
     [
         (KINDS[0], {"budget": "eps=0.5,delta=1e-06", "seed": 3}),

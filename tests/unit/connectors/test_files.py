@@ -261,12 +261,6 @@ def test_what_cannot_be_read_is_refused_clearly(tmp_path, kind):
             FORMATS[kind](path, SCHEMA)
     with pytest.raises(SourceError, match="not a gzip"):
         FORMATS[kind](write(tmp_path / "f.gz", data), SCHEMA)
-    with pytest.raises(SourceError, match="cut short"):
-        read_all(FORMATS[kind](write(tmp_path / "f.gz", gzip.compress(data)[:-9]), SCHEMA))
-    damaged = bytearray(gzip.compress(data))
-    damaged[len(damaged) // 2] ^= 255
-    with pytest.raises(SourceError, match="damaged"):
-        read_all(FORMATS[kind](write(tmp_path / "f.gz", bytes(damaged)), SCHEMA))
     with pytest.raises(SourceError, match="cannot follow"):
         FORMATS[kind](write(tmp_path / "g", gzip.compress(data)), SCHEMA, follow=True)
 

@@ -200,6 +200,8 @@ def test_a_model_that_learned_without_privacy_stays_so(name: str) -> None:
     assert not made.private
     made.load_state_dict(private.state_dict())
     assert not made.private
+    assert private.private
+    assert not private.merged(open_).private
 
 
 # --- copies and odd numbers

@@ -224,18 +224,6 @@ def test_a_single_subject_has_a_total_of_its_own() -> None:
                 call()
 
 
-def test_a_record_that_fits_its_period_and_not_the_total_adds_to_neither() -> None:
-    """In one call with records that fit both, of the same person before and after it, and of another one."""
-    with Ledger("eps=2 per 10 minutes, late 30 minutes, total eps=3") as ledger:
-        at(ledger, NOW)
-        times = [NOW, NOW, NOW - LENGTH, NOW - LENGTH, NOW - 2 * LENGTH]
-        people = [*(Dated("ann", time) for time in times), "bob", Dated("ann", NOW - 2 * LENGTH)]
-        found = ledger.admit_many(people, ONE, np.array([1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 0.5]))
-        assert found.tolist() == [True, True, True, False, False, True, True]
-        assert [ledger.spent("ann", NOW - k * LENGTH).epsilon for k in range(3)] == [2, 0.5, 0.5]
-        assert [ledger.spent(who).epsilon for who in ("ann", "bob")] == [3, 1]
-
-
 @pytest.mark.no_cover  # a tracer replaces that of the coverage
 @pytest.mark.slow
 def test_an_interruption_passes_no_limit() -> None:

@@ -43,7 +43,7 @@ from streamdp.store.store import Store
 from tests.support.clock import FakeClock
 from tests.support.crashes import Crashed, crash
 from tests.support.crashing import Crash
-from tests.support.memory import ABORT, BAD, END, MemorySource
+from tests.support.memory import ABORT, BAD, MemorySource
 from tests.support.proxy import Proxy
 from tests.support.waiting import PATIENCE_S
 
@@ -148,12 +148,6 @@ def test_abort_commits_what_was_counted_and_the_next_run_goes_on(tmp_path: Path)
     assert total(snapshot.counts) == 25
     counts = run(tmp_path / "a.db", source, commit_records=10)
     assert total(counts) == 35
-
-
-def test_end_ends_a_run_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    stream = [*items(8), END, *items(8)]
-    assert total(run(tmp_path / "a.db", MemorySource(stream, ["a", "b"]), commit_records=8)) == 8
-    assert total(run(tmp_path / "a.db", MemorySource(stream, ["a", "b"]), commit_records=8)) == 16
 
 
 class Broken(MemorySource):
@@ -286,38 +280,6 @@ def test_nothing_is_shown_before_it_is_committed(tmp_path: Path) -> None:
     assert [total(snapshot.counts) for snapshot in shown] == [20, 40, 45]
 
 
-def test_a_failed_commit_releases_nothing(tmp_path: Path) -> None:
-    shown: list[Snapshot] = []
-    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
-
-        class Failing:
-            ledger = store.ledger
-            commits = 0
-
-            def load(self, *shard: Shard) -> Snapshot | None:
-                return store.load(*shard)
-
-            def commit_parts(self, *arguments: Any) -> dict[Shard, Snapshot]:
-                self.commits += 1
-                if self.commits == 2:
-                    raise StoreError("disk full")
-                return store.commit_parts(*arguments)
-
-            def rollback(self) -> None:
-                store.rollback()
-
-            def abandon(self) -> None:
-                store.abandon()
-
-        runner = Runner(
-            MemorySource(items(50), ["a", "b"]), model(store), Failing(), commit_records=10, publish=[shown.append]
-        )
-        with pytest.raises(StoreError, match="disk full"):
-            runner.run()
-    assert [total(snapshot.counts) for snapshot in shown] == [10]
-    assert total(run(tmp_path / "a.db", MemorySource(items(50), ["a", "b"]))) == 50
-
-
 def test_an_estimator_that_learned_what_the_store_does_not_know_is_refused(tmp_path: Path) -> None:
     source = Broken(items(40), ["a", "b"])
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
@@ -395,19 +357,6 @@ def test_a_model_that_is_not_finite_is_not_committed(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no longer finite"):
             Runner(MemorySource(items(30), ["a", "b"]), estimator, store, commit_records=10).run()
     assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [10]
-
-
-def test_seconds_commit_too(tmp_path: Path) -> None:
-    now = iter(range(10_000))
-
-    class Slow(MemorySource):
-        def poll(self, max_records: int, timeout_s: float) -> Any:
-            return super().poll(min(max_records, 1), timeout_s)
-
-    run(tmp_path / "a.db", Slow(items(12), ["a", "b"]), commit_seconds=4.0, clock=lambda: float(next(now)))
-    history = Store.history(tmp_path / "a.db")
-    assert len(history) > 2
-    assert total(history[-1].counts) == 12
 
 
 @pytest.mark.parametrize(
@@ -610,14 +559,6 @@ def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
 # -- a database that neither answers nor fails -------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def hanging(database: str) -> Iterator[None]:
-    """Nobody can write to the table of shards; PostgreSQL ends no call that waits for this."""
-    with psycopg.connect(database) as connection:
-        connection.execute("LOCK TABLE streamdp.shards IN ACCESS EXCLUSIVE MODE")
-        yield
-
-
 def soon(clock: FakeClock, hangs: threading.Event) -> Wait:
     """Wait as if a few thousandths of a second were all of them, once a call hangs, and no time before."""
 
@@ -683,38 +624,6 @@ class OneByOne(MemorySource):
 
     def poll(self, max_records: int, timeout: float) -> Any:
         return super().poll(1, timeout)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_commit_that_does_not_return_is_told_and_left_after_a_stop(server_database: str, stopped: bool) -> None:
-    """The run says every 30 seconds what it waits for. The call that it has left does not keep the store open."""
-    clock, told, lock, hangs = FakeClock(), list[float](), contextlib.ExitStack(), threading.Event()
-    with Store(server_database, "job", "f", cap=CAP, key=bytes(32)) as store:
-
-        def waiting(message: str) -> None:
-            assert "a call has not returned for 30 s: the database does not end it" in message
-            told.append(clock())
-            if len(told) == 2:
-                runner.stop() if stopped else lock.close()
-
-        def progressed(progress: Progress) -> None:
-            if total(progress.counts) == 100 and not told:
-                lock.enter_context(hanging(server_database))
-                hangs.set()
-
-        options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock, hangs)}
-        options |= {"on_progress": progressed, "commit_records": 50, "commit_seconds": 1e9}
-        runner = Runner(MemorySource(items(100), ["a", "b"]), model(store), store, **options)
-        with lock:
-            if stopped:
-                with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
-                    runner.run()
-                assert clock() - told[1] == pytest.approx(LEAVE_AFTER_S, abs=1)
-                store.close()  # does not wait for the call either
-            else:
-                assert total(runner.run()) == 100
-    assert told[1] - told[0] == pytest.approx(REPORT_AFTER_S, abs=1)
 
 
 ENDS_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
