@@ -31,7 +31,7 @@ class CohortDevice:
     answered. `note` stores the message durably, with the record. `answer` calls it before it returns the message. If it
     raises, the next call for this round gives it the same message again.
 
-    Raises `ConfigError` if the job has no cohort: there a record answers once, see `Device`.
+    Raises `ConfigError` if the job has no cohort: there a record answers once, see `ShuffleDevice`.
 
     >>> from streamdp import ShuffleClassifier
     >>> from streamdp.protocol.shuffle_wire import write_announcement
@@ -46,7 +46,7 @@ class CohortDevice:
 
     def __init__(self, agreement: Agreement, *, last: Message | None = None, note: Callable[[Message], None]) -> None:
         if agreement.rounds is None:
-            raise ConfigError("this job has no cohort: each record answers once, by Device")
+            raise ConfigError("this job has no cohort: each record answers once, by ShuffleDevice")
         self._agreement = agreement
         self._note = note
         self._lock = threading.Lock()

@@ -41,7 +41,7 @@ ADMISSION = "streamdp/estimators/admission.py"
 PAN, PAN_TESTS = "streamdp/learners/pan.py", "tests/unit/estimators/test_pan.py"
 GRID_SUM = "streamdp/privacy/grid_sum.py"
 BATCHED = "streamdp/learners/batches.py"
-SHUFFLE, SHUFFLE_TESTS = "streamdp/learners/shuffle.py", "tests/unit/estimators/test_shuffle.py"
+SHUFFLE_TESTS = "tests/unit/estimators/test_shuffle.py"
 SUMS, SUMS_TESTS = "streamdp/aggregation/shuffled_sum.py", "tests/unit/aggregation/test_shuffled_sum.py"
 USERS = "streamdp/learners/user_reports.py"
 MEAN, MEAN_TESTS = "streamdp/aggregation/local_mean.py", "tests/unit/aggregation/test_local_mean.py"
@@ -538,6 +538,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only see that each line is there once")
     given = parser.parse_args()
     chosen = [m for m in MUTATIONS if given.only is None or given.only in m.fault or given.only in m.file]
+    if not chosen:
+        parser.error(f"no fault and no file contains {given.only!r}")
     unnoticed = []
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_of_tree(Path(folder).resolve())
