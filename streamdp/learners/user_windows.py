@@ -530,8 +530,8 @@ class Windows(Collector):
             domain = self.region.caveats(self._inner, named)
         n_users, n_windows, n_stopped = self.counts.values()
         return [
-            f"{n_windows:,} windows of {n_users:,} users with up to {self.plan.items_per_user} records each were "
-            f"released by {self.method.name}; {n_stopped:,} stopped early",
+            f"{n_windows:,} windows were released by {self.method.name}, of {n_users:,} users in all with up to "
+            f"{self.plan.items_per_user} records each; {n_stopped:,} stopped early",
             "a record without a subject counts as a user of its own, and further records of a user are left out",
             *(self.scales.caveats(self._released.final) if begun else []),
             *domain,

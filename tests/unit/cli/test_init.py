@@ -163,7 +163,7 @@ def test_five_hundred_rows_are_one_window_that_is_released_at_the_end_of_the_fil
     assert quick("init", "rows.csv", "--public", "--target", "y")[0] == 0
     end = json.loads(quick.output("run", "job.yaml").splitlines()[-1])
     assert end["learned"] == 500
-    assert "1 windows of 500 users" in quick.output("statement", "rows.db", "--full")
+    assert "1 windows were released by newton, of 500 users in all" in quick.output("statement", "rows.db", "--full")
 
 
 @pytest.mark.parametrize("trust", ["nobody", "process", "window", "shuffler"])

@@ -280,7 +280,7 @@ def test_the_statement_says_what_is_protected() -> None:
     expected = (
         "user level",
         "the operator",
-        "1 windows of 10 users",
+        "of 10 users in all with",
         "single user of a window",
         "(epsilon, delta) = (1, ",
     )
