@@ -22,7 +22,7 @@ from streamdp.errors import BudgetError
 from streamdp.estimators.shuffle.estimators import ShuffleClassifier
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP
-from studies.cohort import learn_cohort, planned_rounds
+from studies.cohort import groups, learn_cohort, planned_rounds
 from studies.excess import SETTINGS, Setting
 from studies.paper_sum import paper_parameters
 from studies.rates import linear
@@ -32,7 +32,7 @@ BUDGET = ApproxDP(1.0, 1e-6)
 BATCHES, FEATURES = (40, 100, 1_000, 10_000, 100_000, 1_000_000), (1, 6, 30, 100)
 USERS = (10_000, 100_000, 1_000_000)
 ABSENT = (0.0, 0.1, 0.3, 0.5)
-COHORTS, REPETITIONS, PEOPLE = (100, 300, 1_000), 10, 300
+COHORTS, REPETITIONS, PEOPLE = (100, 300, 1_000, 3_000, 10_000), 10, 300
 PLANS: tuple[tuple[str, str, int, str, float], ...] = (
     ("B.8", "4.1", 0, "SGD", 0.0),
     ("B.9", "4.3", 0, "shuffle", 3 / 10),
@@ -146,21 +146,22 @@ def absent_rows() -> list[list[str]]:
 
 
 def cohort(setting: Setting, n: int, seed: int) -> float:
-    """The excess loss of Algorithm 5 with n people and n rounds."""
-    model = setting.model("SGD", n, seed)
-    learn_cohort(model, *setting.draw(np.random.default_rng(seed), n), rounds=n)
+    """The excess loss of Algorithm 5 with n people, and as many rounds as a group has people."""
+    model, rng = setting.model("SGD", n, seed), np.random.default_rng(seed)
+    learn_cohort(model, *setting.draw(rng, n), rng, rounds=n // groups(setting.convexity, n))
     return setting.excess(model.theta)
 
 
 def cohort_rows() -> list[list[str]]:
-    """A row for each setting and n, and the slope in n."""
+    """A row for each setting: its excess at the start and by n, and the slopes in n, of all and of the last three."""
     rows = []
-    for setting in (SETTINGS[1], SETTINGS[3]):
-        runs = np.array([[cohort(setting, n, seed) for n in COHORTS] for seed in range(REPETITIONS)])
-        fitted = slope(np.array(COHORTS), np.sqrt(runs)[..., None])
-        met = "yes" if fast_enough(fitted, setting.slow) else "**no**"
-        cells = [rough(runs[:, k]) for k in range(len(COHORTS))]
-        rows.append([setting.name, *cells, f"{setting.slow:.1f}", f"{pm(fitted)} ({met})"])
+    for setting, sizes in ((SETTINGS[1], COHORTS[:-1]), (SETTINGS[3], COHORTS)):
+        runs = np.array([[cohort(setting, n, seed) for n in sizes] for seed in range(4 * REPETITIONS)])
+        cells = [rough(runs[:, k]) for k in range(len(sizes))] + [""] * (len(COHORTS) - len(sizes))
+        for begin in (0, -3):
+            fitted = slope(np.array(sizes[begin:]), np.sqrt(runs[:, begin:])[..., None])
+            cells.append(f"{pm(fitted)} ({'yes' if fast_enough(fitted, setting.slow) else '**no**'})")
+        rows.append([setting.name, f"{setting.start:.2g}", *cells[:-2], f"{setting.slow:.1f}", *cells[-2:]])
     return rows
 
 
@@ -178,7 +179,8 @@ def planned_rows() -> list[list[str]]:
             found = []
             for seed in range(2 * REPETITIONS):
                 model = setting.model(method, n, seed)
-                learn_cohort(model, *setting.draw(np.random.default_rng((seed, 1)), n), given)
+                rng = np.random.default_rng((seed, 1))
+                learn_cohort(model, *setting.draw(rng, n), rng, given)
                 found.append(setting.excess(model.theta))
             run = planned_rounds(model.learner, n, given, model.learner.batch_steps.problem.distance)
             params = model.learner.cohort_sum(n, run.steps)
@@ -201,27 +203,33 @@ def cohort_bits_rows() -> list[list[str]]:
     return rows
 
 
-def full_cell(d: int, epsilon: float) -> tuple[np.ndarray, float]:
+def full_cell(d: int, epsilon: float, people: int = PEOPLE) -> tuple[np.ndarray, float]:
     """The excess on the hardest of three linear losses after as many rounds as people, and the bound up to constants.
 
     The bound has privacy's part with the noise of the tight calibration, sqrt(d) / (n mu).
     """
-    bound = 1 / math.sqrt(PEOPLE) + math.sqrt(d) / (PEOPLE * GaussianDP.from_approx(ApproxDP(epsilon, BUDGET.delta)).mu)
+    bound = 1 / math.sqrt(people) + math.sqrt(d) / (people * GaussianDP.from_approx(ApproxDP(epsilon, BUDGET.delta)).mu)
     runs = []
     for share in (0.5, 1.0, 2.0):
         setting = replace(linear(d, min(1.0, share * bound)), budget=f"eps={epsilon:g},delta=1e-6")
-        runs.append(np.array([cohort(setting, PEOPLE, seed) for seed in range(REPETITIONS)]))
+        runs.append(np.array([cohort(setting, people, seed) for seed in range(REPETITIONS)]))
     return max(runs, key=np.mean), bound
+
+
+FULL: tuple[tuple[str, Sequence[float], float, Callable[[float], tuple[np.ndarray, float]]], ...] = (
+    ("n", COHORTS[1:-1], -1.0, lambda n: full_cell(6, 1.0, int(n))),
+    ("d", (2, 4, 8), 0.5, lambda d: full_cell(int(d), 0.5)),
+    ("epsilon", (0.5, 1.0, 2.0), -1.0, lambda epsilon: full_cell(6, epsilon)),
+)
 
 
 def full_rows() -> list[list[str]]:
     """A row for what is varied: excess, slope, slope of the bound, exponent of privacy's part."""
     rows = []
-    for varied, values, exponent in (("d", (2, 4, 8), 0.5), ("epsilon", (0.5, 1.0, 2.0), -1.0)):
-        cells = [full_cell(int(v), 0.5) if varied == "d" else full_cell(6, v) for v in values]
-        runs = [run for run, _ in cells]
-        steep = np.polyfit(np.log(values), np.log([bound for _, bound in cells]), 1)[0]
-        shown = "; ".join(f"{value:g}: {rough(run)}" for value, run in zip(values, runs, strict=True))
+    for varied, values, exponent, cell in FULL:
+        runs, bounds = zip(*(cell(value) for value in values), strict=True)
+        steep = np.polyfit(np.log(values), np.log(bounds), 1)[0]
+        shown = "; ".join(f"{value:,g}: {rough(run)}" for value, run in zip(values, runs, strict=True))
         fitted = slope(np.array(values), np.sqrt(np.column_stack(runs))[..., None])
         rows.append([varied, shown, f"{exponent:.1f}", pm(fitted), f"{steep:.2f}"])
     return rows
@@ -245,7 +253,10 @@ TABLES: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
     ),
     "full": (["against", "excess", "exponent", "slope", "slope of the bound"], full_rows),
     "planned": (["setting", "n", "method", "rounds", "bits of a user", "excess"], planned_rows),
-    "cohorts": (["setting", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)"], cohort_rows),
+    "cohorts": (
+        ["setting", "start", *(f"n = {n:,}" for n in COHORTS), "n^", "slope (met)", "of the last three (met)"],
+        cohort_rows,
+    ),
 }
 PARTS = {name: (lambda head=head, rows=rows: table(head, rows())) for name, (head, rows) in TABLES.items()}
 

@@ -48,6 +48,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "d": (4, 16, 64),
     "epsilon": (0.5, 1, 2),
 }
+CROWDS = (4_000, 16_000, 64_000)
 SHARES, STRENGTHS = (0.004, 0.01, 0.1), (10, 100)
 
 
@@ -189,12 +190,13 @@ class Curve:
     problem: Problem
     way: Way
     varied: str
+    base: Size = Size()
 
     @property
     def sizes(self) -> list[Size]:
         """All of them."""
         kind = float if self.varied == "epsilon" else int
-        return [replace(Size(), **{self.varied: kind(value)}) for value in SWEEPS[self.varied]]
+        return [replace(self.base, **{self.varied: kind(value)}) for value in SWEEPS[self.varied]]
 
     @property
     def points(self) -> list[tuple[float, np.ndarray]]:
@@ -265,6 +267,16 @@ def outliers_table() -> str:
     return table(head, rows)
 
 
+def crowds_table() -> str:
+    """Squared distances and outlier removal against m: a row for each number of users."""
+    rows = []
+    for n in CROWDS:
+        c = Curve(SQUARED, WAYS[-1], "m", Size(n=n))
+        phases = ", ".join(str(len(planned(c.problem, c.way, size).phases)) for size in c.sizes)
+        rows.append([f"{n:,}", phases, *(scientific(runs) for _, runs in c.points), c.fit(), c.steepness()])
+    return table(["n", "phases", *(f"m = {m:,}" for m in SWEEPS["m"]), "slope (met)", "the plan's"], rows)
+
+
 def picture() -> Any:
     """A row for each family, a column for what is varied."""
     figure, axes = sheet(len(PROBLEMS), len(SWEEPS))
@@ -300,6 +312,7 @@ def excess_tables() -> str:
 PARTS: dict[str, Callable[[], str | tuple[str, Any]]] = {
     "excess": excess_tables,
     "slopes": lambda: (slopes_table(), picture()),
+    "crowds": crowds_table,
     "outliers": outliers_table,
 }
 

@@ -226,7 +226,7 @@ def in_one_process(folder: Path, draws: int) -> np.ndarray:
     found = []
     for _ in range(draws):
         learner: Any = config.build_estimator()
-        learn_cohort(learner, batch.X, batch.y, rounds=ROUNDS)
+        learn_cohort(learner, batch.X, batch.y, np.random.default_rng(), rounds=ROUNDS)
         found.append(learner.theta)
     return np.array(found)
 

@@ -101,7 +101,7 @@ def test_a_cohort_is_learned_by_algorithm_5(monkeypatch: pytest.MonkeyPatch) -> 
     X, y = data(200)
     learner = model(domain=L2Ball(2.0), method="sgd")
     params = learner.learner.cohort_sum(200, 20)
-    learn_cohort(learner, X, y, rounds=20)
+    learn_cohort(learner, X, y, np.random.default_rng(0), rounds=20)
     eta = 2.0 / (math.sqrt(loss_of(learner).bound ** 2 + params.variance / 200**2) * math.sqrt(20))
     theta, seen = np.zeros(3), []
     for _ in range(20):
@@ -123,7 +123,7 @@ def test_a_cohort_is_learned_by_ac_sa_over_all_people(loss: Any, monkeypatch: py
         else loss_of(learner).bound / d * math.sqrt(12 * 13) / 2
     )
     modulus = 2 * beta + math.sqrt(noise) / d * math.sqrt(12 * 13 * 25 / 6)
-    learn_cohort(learner, X, y, rounds=12)
+    learn_cohort(learner, X, y, np.random.default_rng(0), rounds=12)
     theta = ag = np.zeros(3)
     rows = np.column_stack([X, np.ones(200)])
     for t in range(12):
@@ -163,8 +163,8 @@ def test_the_planned_rounds_of_a_cohort_are_the_fewest_that_are_near_the_least_b
 def test_a_cohort_of_a_strongly_convex_loss_is_learned_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(5000)
     sizes = []
-    monkeypatch.setattr(cohort, "_descend", lambda learner, X, y, run: sizes.append(len(X)))
-    learn_cohort(model(strong_convexity=0.05), X, y, rounds=5)
+    monkeypatch.setattr(cohort, "_descend", lambda learner, X, y, rng, run: sizes.append(len(X)))
+    learn_cohort(model(strong_convexity=0.05), X, y, np.random.default_rng(0), rounds=5)
     assert sizes == [1250] * 4  # ceil(log2 log2 5000)
 
 
