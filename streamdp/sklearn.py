@@ -8,7 +8,7 @@ in front, are not protected; a fit warns if its rows look like the output of one
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any, Self
@@ -42,7 +42,7 @@ try:
     from sklearn.utils import check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 except ImportError:
     raise ConfigError(needs("streamdp.sklearn", "sklearn")) from None
 
@@ -171,7 +171,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: Any, first: bool) -> Any:
         """The rows of a prediction or of a step: checked numbers, or a frame with raw values."""
         if self.features is None:
-            return _validated(self, X, reset=first, dtype=float)
+            return _checked(validate_data, self, X, reset=first, dtype=float)
         if not hasattr(X, "columns"):
             raise SchemaError("X: expected a frame with the declared features as columns")
         if first:
@@ -269,11 +269,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     def _learn(self, X: object, y: Any, *, first: bool, whole: bool = False) -> Self:
         warn_if_repeated(self, X, y)
-        X, y = as_frame(X), as_frame(y)
-        if self.features is None:
-            X, y = _validated(self, X, y, reset=first, dtype=float, y_numeric=True)
-        else:
-            X, y = self._rows(X, first), floats("y", column_or_1d(y, warn=True))
+        X, y = self._rows(as_frame(X), first), floats("y", _checked(column_or_1d, as_frame(y), warn=True))
+        check_consistent_length(X, y)
         rows = len(y) if whole else None
         if first:
             self._begin(False, X, rows, target=self.target)
@@ -345,13 +342,9 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
         warn_if_repeated(self, X, y)
-        X, y = as_frame(X), as_frame(y)
-        y = _labels("y", y)
-        if self.features is None:
-            X, y = _validated(self, X, y, reset=first, dtype=float)
-        else:
-            X, y = self._rows(X, first), column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        X, y = self._rows(as_frame(X), first), _checked(column_or_1d, _labels("y", as_frame(y)), warn=True)
+        check_consistent_length(X, y)
+        _checked(check_classification_targets, y)
         rows = len(y) if whole else None
         if first:
             self._declare(y, self.classes if classes is None else classes)
@@ -388,12 +381,16 @@ def _labels(name: str, given: object) -> Any:
     return given
 
 
-def _validated(estimator: BaseEstimator, *data: object, **options: object) -> Any:
-    """`validate_data`, without the values that its errors show, and those that a caller's own objects raise."""
+def _checked(check: Callable[..., Any], *data: object, **options: object) -> Any:
+    """A `check` of scikit-learn, without the values that its errors show, and those that a caller's own objects raise."""
     try:
-        return validate_data(estimator, *data, **options)
+        return check(*data, **options)
     except OverflowError:
         said = "expected numbers that fit a double"
+    except TypeError:
+        if check is not check_classification_targets:  # scikit-learn expects it of X
+            raise
+        said = "y: expected labels of one kind, and none that is missing"
     except ValueError as error:
         *_, (frame, _) = walk_tb(error.__traceback__)
         of_sklearn = frame.f_globals.get("__name__", "").partition(".")[0] == "sklearn"

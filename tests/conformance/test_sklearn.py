@@ -206,6 +206,21 @@ def test_errors_show_no_values(kind: Any, rows: Any) -> None:
         assert caught.value.__cause__ is caught.value.__context__ is None
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [["a"] * 39 + [None], pd.Series(["a"] * 39 + [pd.NA]), np.full(40, 4711 + 1j), Leaky()],
+    ids=["none", "gap", "complex", "own"],
+)
+@pytest.mark.parametrize("features", [None, {"a": (0, 1)}])
+def test_errors_of_labels_show_no_values(features: Any, labels: Any) -> None:
+    """Labels of text with a gap once raised the error of numpy's comparison, and complex ones were shown."""
+    X = pd.DataFrame({"a": np.arange(40) / 40})
+    with pytest.raises(SchemaError) as caught:
+        PrivateClassifier(features=features, classes=["a", "b"]).fit(X, labels)
+    assert "4711" not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
 def test_coefficients_predict() -> None:
     X, y = data(2_000)
     regressor = PrivateRegressor(bounds=(0, 10), target=(-15, 15)).fit(X, y)
