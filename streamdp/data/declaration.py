@@ -189,7 +189,7 @@ def declaration(name: str, declared: object) -> Declaration:
     if isinstance(declared, str) or not isinstance(declared, Iterable):
         raise SchemaError(f"{name!r}: expected bounds (low, high) or a list of categories")
     values = list(declared)
-    if any(isinstance(v, str) for v in values):
+    if len(values) > 2 or any(isinstance(v, str) for v in values):
         return _mapped(name, {"categories": declared if isinstance(declared, set | frozenset) else values})
     return _mapped(name, {"bounds": values})
 

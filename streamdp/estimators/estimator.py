@@ -674,7 +674,7 @@ class Estimator(river_base.Estimator, Parameters):
         raise NotImplementedError
 
     def _encode_targets(self, y: object) -> np.ndarray:
-        if not isinstance(y, Iterable):
+        if not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
             raise SchemaError(f"y: expected the targets of the rows, got {type(y).__name__}")
         return np.array([self._encode_target(v) for v in y], dtype=float)
 

@@ -29,6 +29,7 @@ def schema(**options: Any) -> Schema:
     [
         ({"features": 5}, "features: expected declarations by name, got int"),
         ({"features": [("a", (0, 1))]}, "features: expected declarations by name, got list"),
+        ({"features": {"a": [1, 2, 3]}}, "'a': expected non-empty strings as public categories"),
         ({"target_scale": None}, "target_scale: expected a number, got NoneType"),
         ({"target_scale": 10**400}, "target_scale: expected a number that fits a double"),
         ({"classes": np.array(5)}, "expected non-empty strings"),

@@ -285,6 +285,7 @@ def test_wrong_arguments_are_named() -> None:
             ROWS, ["no", "yes"]
         ),
         "y: expected the targets of the rows, got int": lambda: classifier().learn_many(ROWS, 5),
+        "y: expected the targets of the rows, got ndarray": lambda: classifier().learn_many(ROWS, np.array(5)),
         "X: expected a frame or an array, got ndarray": lambda: classifier().learn_many(np.array(5), [1]),
         "X: expected numbers$": lambda: classifier().predict_many([[1], [2, 3]]),
         "record: expected a mapping .* got int": lambda: LDPSGDClassifier().learn_one(5, True),  # type: ignore[arg-type]
