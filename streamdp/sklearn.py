@@ -270,7 +270,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     def _learn(self, X: object, y: Any, *, first: bool, whole: bool = False) -> Self:
         warn_if_repeated(self, X, y)
         X, y = self._rows(as_frame(X), first), floats("y", _checked(column_or_1d, as_frame(y), warn=True))
-        check_consistent_length(X, y)
+        _checked(check_consistent_length, X, y)
         rows = len(y) if whole else None
         if first:
             self._begin(False, X, rows, target=self.target)
@@ -343,7 +343,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     def _learn(self, X: Any, y: Any, *, first: bool, whole: bool = False, classes: Sequence[Any] | None = None) -> Self:
         warn_if_repeated(self, X, y)
         X, y = self._rows(as_frame(X), first), _checked(column_or_1d, _labels("y", as_frame(y)), warn=True)
-        check_consistent_length(X, y)
+        _checked(check_consistent_length, X, y)
         _checked(check_classification_targets, y)
         rows = len(y) if whole else None
         if first:
@@ -382,7 +382,7 @@ def _labels(name: str, given: object) -> Any:
 
 
 def _checked(check: Callable[..., Any], *data: object, **options: object) -> Any:
-    """A `check` of scikit-learn, without the values that its errors show, and those that a caller's own objects raise."""
+    """Make a `check` of scikit-learn, without the values that its errors show, and those of a caller's own objects."""
     try:
         return check(*data, **options)
     except OverflowError:
