@@ -10,6 +10,7 @@ if its records must be read again, they have spent nothing.
 """
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -125,7 +126,7 @@ class Worker(Loop):
     def run(self, max_records: int | None = None, idle_seconds: float | None = None) -> int:
         """Learn until `stop` is called, and return the number of records that were polled and committed.
 
-        In the main thread, SIGINT and SIGTERM stop the run as `stop` does. It also stops after about `max_records`, and
+        In the main thread, SIGINT and SIGTERM stop the run as `stop` does. It also stops after `max_records`, and
         if no record came for `idle_seconds`, also because this worker has no shard; None for no end. The time to join
         the group does not count.
 
@@ -171,10 +172,11 @@ class Worker(Loop):
         self._heard = self.clock()
         self._reminder.reset()
         timeout = min(POLL_TIMEOUT_S, self.commit_seconds)
-        while not self.stopping and (self._shards.stale or not self._reaches(max_records)):
+        size = 0  # of the poll before, whose records may not be pending yet
+        while not self.stopping and (self._shards.stale or self._left(max_records) > 0):
             polled = [
                 (self._shards.get(shard), shard, raw)
-                for shard, raw in self._poll(POLL_RECORDS, timeout)
+                for shard, raw in self._poll(max(1, min(POLL_RECORDS, self._left(max_records) - size)), timeout)
                 if shard not in self._shards.to_start  # else these records are not at the shard's position
             ]
             self._finish_learning()  # of the poll before: the store's thread learned while this one polled
@@ -184,11 +186,11 @@ class Worker(Loop):
             if self._commits.due:
                 self._commit()
             self._commits.give_way()
+            size = sum(len(raw) for _, _, raw in polled)
             if polled:
                 self._heard = self.clock()
                 self._learning = self._submit(partial(self._learn_all, polled))
-                size = sum(len(raw) for _, _, raw in polled)
-                if self._reaches(max_records, size):
+                if self._left(max_records) <= size:
                     self._finish_learning()  # this may be the last batch: do not wait for more in a poll
             if not len(self._shards) and not self.source.settled:
                 self._heard = self.clock()  # to join the group may take longer than `idle_seconds`
@@ -196,8 +198,9 @@ class Worker(Loop):
                 break
         self._finish_learning()
 
-    def _reaches(self, max_records: int | None, more: int = 0) -> bool:
-        return max_records is not None and self._commits.done + self._shards.pending + more >= max_records
+    def _left(self, max_records: int | None) -> int:
+        """How many records this run may still poll."""
+        return sys.maxsize if max_records is None else max_records - self._commits.done - self._shards.pending
 
     def _follow_group(self) -> None:
         """Claim the shards that were assigned, read again what is stale, and start what waits for it."""

@@ -590,6 +590,13 @@ def test_a_position_that_its_last_owner_did_not_commit_to_the_broker_is_committe
     assert again.committed == {shard: {"index": 500} for shard in given}
 
 
+@pytest.mark.parametrize("most", [1, 333, 600])
+def test_a_run_stops_after_exactly_as_many_records_as_were_asked_for(path: Path, given: Streams, most: int) -> None:
+    with fragile(path) as store:
+        assert worker_of(ScriptedShards(given), store).run(most, 1.0) == most
+    assert sum(total(snapshot.counts) for snapshot in found(path).values()) == most
+
+
 def test_a_shard_without_a_commit_is_read_again_from_where_it_began(path: Path) -> None:
     """Even if another place would be its beginning by now."""
     given = streams(1, 500, 0)
