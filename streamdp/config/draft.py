@@ -394,7 +394,7 @@ def _left_out(columns: Sequence[DraftColumn]) -> list[str]:
     if share < 0.8 * BAD_SHARE:
         return []
     most = min(math.ceil(120 * share + 2) / 100, 1)
-    return [f"  max_bad_share: {most}  # {100 * share:.2g} % have a gap in a column that drops them; others stop a run"]
+    return [f"  max_bad_share: {most}  # {_percent(share)} % have a gap in a column that drops them; others stop a run"]
 
 
 def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> list[str]:
@@ -461,7 +461,11 @@ def _unread(column: DraftColumn) -> str | None:
 
 
 def _gaps(column: DraftColumn) -> str:
-    return f"{max(100 * column.share_of_gaps, 0.1):.2g} % are missing"
+    return f"{_percent(column.share_of_gaps)} % are missing"
+
+
+def _percent(share: float) -> str:
+    return f"{float(f'{max(100 * share, 0.1):.2g}'):g}"
 
 
 def _date(column: DraftColumn) -> list[str]:

@@ -421,3 +421,12 @@ def test_a_draft_of_many_gaps_runs(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "job.yaml").write_text(edited(text, {"age": "[0, 60]", "target": "[0, 60]"}))
     assert quick("check", "job.yaml")[0] == 0
     assert '"learned": 600' in quick.output("run", "job.yaml").splitlines()[-1]
+
+
+def test_a_share_of_gaps_is_written_without_an_exponent(tmp_path: Path, quick: Quick) -> None:
+    rows = [f"{'' if i else 1},{'' if i % 2 else i},{i}" for i in range(300)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
+    quick.error(0, "init", "rows.csv", "--target", "y", "-o", "job.yaml")
+    text = (tmp_path / "job.yaml").read_text()
+    assert "100 % have a gap in a column" in text
+    assert "50 % are missing" in text
