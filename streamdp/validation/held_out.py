@@ -105,8 +105,9 @@ class HeldOut(Validator):
     def decides(self, gain: float, shares: Sequence[float] = ()) -> float:
         """About how many held-out people decide, if the model's error is by this `gain`, a share, below the constant's.
 
-        The classes have these `shares`, by default the same. The error of a number that counts is at most 2.5 times the
-        spread of the target, of which that of the constant is taken for .6: it is .8 for normal targets.
+        They are at least as many as give a first interval. The classes have these `shares`, by default the same. The
+        error of a number that counts is at most 2.5 times the spread of the target, of which that of the constant is
+        taken for .6: it is .8 for normal targets.
         """
         task = self.task
         if isinstance(task, Classes):
@@ -121,7 +122,8 @@ class HeldOut(Validator):
             spread, sums_of_noise = 2 * error**2, 2
         noise = sums_of_noise * self.scores.variance * ((high - low) / 2) ** 2
         sure = (gain * error / 1.96) ** 2  # noise / n^2 + spread / n
-        return float((spread + math.sqrt(spread**2 + 4 * sure * noise)) / (2 * sure)) * 4 / 3
+        answers = float((spread + math.sqrt(spread**2 + 4 * sure * noise)) / (2 * sure)) * 4 / 3
+        return max(answers, self.least)
 
     def begin(self, point: np.ndarray, middle: float, scale: float, most: float) -> None:
         """See `Validator.begin`; an open block is discarded."""

@@ -468,3 +468,17 @@ def test_so_many_people_as_were_planned_decide(shift: float) -> None:
     gain = (found.difference.high - found.difference.value) / constant
     planned = model.held_out.sums.decides(gain, (1 - p, p)) / SHARE["share"]
     assert 6000 < planned < 24_000
+
+
+@pytest.mark.parametrize("kind", REGRESSORS)
+def test_half_as_many_again_as_were_planned_decide_about_numbers(kind: Any) -> None:
+    """Before, the plan left out how many answers the constant takes, and was a half to a quarter of what decides."""
+    rng = np.random.default_rng(0)
+    model = made(kind, target=(-10, 10))
+    model.state_dict()
+    planned = model.held_out.sums.decides(0.3) / (SHARE["share"] if model.held_out.takes_records else 1)
+    X = rng.uniform(-1, 1, (int(1.5 * planned), 3))
+    model.learn_encoded(X, X @ [1.0, -0.5, 0.0] + rng.normal(0, 0.6, len(X)))  # its error is .7 of the constant's
+    model.close_batch()
+    assert model.quality.verdict == BETTER
+    assert planned < 15_000
