@@ -750,7 +750,7 @@ class Estimator(river_base.Estimator, Parameters):
     def looseness(self) -> float | None:
         """How many times half the width of the target's declared bounds is its unit, where that is learned privately.
 
-        None before it is known, and for estimators that do not learn it.
+        None before it is known, and without such bounds; 1 for estimators that do not learn it.
         """
         if self._features is None:
             return None
