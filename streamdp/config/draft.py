@@ -124,13 +124,14 @@ class DraftColumn:
         """Which share of the values is missing."""
         return 1 - sum(self.counts.values()) / max(len(self.values), 1)
 
-    def in_notation(self, notation: Notation) -> "DraftColumn | None":
-        """Return the column with its numbers as Python writes them, if it has numbers in this notation; else None.
+    def numbers(self, notation: Notation) -> tuple[int, frozenset[str]] | None:
+        """How many values are numbers in this notation, and texts that mark gaps; None if it is no column of numbers.
 
         A few other values may be errors, such as those of a second header or of a line of totals, or are one more mark
         of a gap if the column has many numbers.
         """
-        good = self._numbers(notation)
+        finite = notation.usual(self.texts).cast(pl.Float64, strict=False).is_finite().fill_null(False)
+        good = notation.fits(self.texts) & finite
         if not good.any():
             return None
         many = int(good.sum()) > MOST_CATEGORIES
@@ -141,15 +142,7 @@ class DraftColumn:
         right = sum(self.counts.values()) - sum(others.values())
         if wrong > 0.02 * right or (not many and any(count >= LEAST for count in others.values())):
             return None
-        return replace(self, values=notation.usual(self.values), marks=frozenset(marks))
-
-    def count_of(self, notation: Notation) -> int:
-        """How many values are numbers in a notation."""
-        return sum(self.counts[text] for text in self.texts.filter(self._numbers(notation)))
-
-    def _numbers(self, notation: Notation) -> pl.Series:
-        finite = notation.usual(self.texts).cast(pl.Float64, strict=False).is_finite().fill_null(False)
-        return notation.fits(self.texts) & finite
+        return right, frozenset(marks)
 
     @cached_property
     def unit(self) -> str | None:
@@ -206,7 +199,7 @@ class DraftColumn:
             return "text"
         if self.formats == ["%Y%m%d"]:
             return "date"
-        if self.in_notation(_NOTATIONS[0]) is not None:
+        if self.numbers(_NOTATIONS[0]) is not None:
             return "number"
         if {text.lower() for text in self.counts} <= _BOOLEANS:
             return "boolean"
@@ -267,11 +260,8 @@ def settled(columns: Sequence[DraftColumn], marks: bool = True) -> Settled:
     """Find how the numbers of all `columns` are written. Without `marks`, as Python writes them only."""
     units = tuple(sorted({column.unit for column in columns if column.unit}))
     notations = [replace(notation, units=units) for notation in _NOTATIONS] if marks else [_NOTATIONS[0]]
-    by_notation = {notation: [column.in_notation(notation) for column in columns] for notation in notations}
-    right = {
-        notation: sum(column.count_of(notation) for column, read in zip(columns, found, strict=True) if read)
-        for notation, found in by_notation.items()
-    }
+    by_notation = {notation: [column.numbers(notation) for column in columns] for notation in notations}
+    right = {notation: sum(one[0] for one in found if one) for notation, found in by_notation.items()}
     fits = [notation for notation in notations if right[notation] == max(right.values())]
     first, read = fits[0], by_notation[fits[0]]
     doubtful = []
@@ -283,7 +273,10 @@ def settled(columns: Sequence[DraftColumn], marks: bool = True) -> Settled:
         ]
     if doubtful and first.thousands is not None:
         return Settled([*columns], None, tuple(doubtful))
-    plain = [found or column for column, found in zip(columns, read, strict=True)]
+    plain = [
+        column if found is None else replace(column, values=first.usual(column.values), marks=found[1])
+        for column, found in zip(columns, read, strict=True)
+    ]
     return Settled(plain, None if first == _NOTATIONS[0] else first, tuple(doubtful))
 
 
