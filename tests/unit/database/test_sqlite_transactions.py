@@ -1,5 +1,6 @@
 """Transactions of an SQLite file that several processes write to."""
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -40,3 +41,11 @@ def test_a_file_that_a_user_may_not_open_says_what_the_user_needs() -> None:
     wanted = "unable to open database file; this user must be allowed to read it"
     with pytest.raises(StoreError, match=wanted), store_errors("a.db"):
         raise error
+
+
+def test_a_state_that_is_too_large_is_no_damage() -> None:
+    driver = sqlite3.connect(":memory:")
+    driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
+    wanted = "string or blob too big; the state of the model is too large for a store: declare fewer columns"
+    with contextlib.closing(driver), pytest.raises(StoreError, match=wanted), store_errors("a.db"):
+        driver.execute("SELECT ?", [bytes(1001)])
