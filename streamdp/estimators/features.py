@@ -89,7 +89,7 @@ class Features:
 
         Raises `SchemaError` if a column does not hold numbers.
         """
-        known = set(names_of(X) or self.names)
+        known = set(names_of(X, self.names))
         out = np.zeros((len(self.names), len(X))).T  # frames have columns
         for j, name in enumerate(self.names):
             if name not in known:
@@ -206,7 +206,7 @@ class SchemaFeatures(Features):
         """
         make = pl.DataFrame  # here, because an error below is one of a value
         names = self._schema.feature_columns
-        given = {str(name): name for name in names_of(X) or names}
+        given = {str(name): name for name in names_of(X, names)}
         numbers = {d.column for d in self._schema.declarations.values() if d.plain and d.is_number}
         raw = {}
         for name in names:

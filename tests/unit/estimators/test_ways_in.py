@@ -104,3 +104,14 @@ def test_lazy_frames_are_collected() -> None:
     means = Statistics({"m": {"mean": "a"}}, {"a": (-1, 1)})
     means.learn_many(frame.lazy().select("a"))
     assert means.n_seen == 2
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame([]), pl.DataFrame([]), pl.DataFrame([]).to_arrow()], ids=type)
+def test_a_frame_of_no_records_lacks_the_declared_columns(frame: Any) -> None:
+    """A frame of an empty list has no columns: it once raised the library's own error."""
+    for act in (lambda: model().learn_many(frame, []), lambda: model().predict_many(frame)):
+        with pytest.raises(SchemaError, match="missing columns: 'a', 'c'"):
+            act()
+    names = LDPASGDRegressor(features=["a"])
+    names.learn_many(frame, [])
+    assert names.n_seen == len(names.predict_many(frame)) == 0
