@@ -141,13 +141,13 @@ class UserRandomizer:
 
         Raises `SchemaError` for another number of records, and if a value is not a finite number or y is no class.
         """
-        if not 1 <= len(records) <= self.items:
-            raise SchemaError(f"expected from 1 to {self.items} records of one user, got {len(records)}")
         pairs = None
         with contextlib.suppress(TypeError, ValueError):
             pairs = [(x, y) for x, y in records]
         if pairs is None:
             raise SchemaError("records: expected (x, y) pairs of features by name and a target")
+        if not 1 <= len(pairs) <= self.items:
+            raise SchemaError(f"expected from 1 to {self.items} records of one user, got {len(pairs)}")
         features: Features = self._features  # type: ignore[attr-defined]
         X = np.concatenate([features.row_of(x) for x, _ in pairs])
         y = np.array([target_of(y, self.loss, self.classes) for _, y in pairs])

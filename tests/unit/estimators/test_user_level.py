@@ -181,7 +181,9 @@ def test_a_device_refuses_what_does_not_fit(change: dict[str, Any]) -> None:
         replace(model(items_per_user=4).randomizer, **change)
 
 
-@pytest.mark.parametrize("records", [[], [({"a": 1.0}, 1.0)] * 5, [(55512.0, 1.0)], [({"a": 55512.0}, 0.5)]], ids=str)
+@pytest.mark.parametrize(
+    "records", [None, 55512, [], [({"a": 1.0}, 1.0)] * 5, [(55512.0, 1.0)], [({"a": 55512.0}, 0.5)]], ids=str
+)
 def test_a_device_refuses_what_are_no_records_of_a_user(records: Any) -> None:
     with pytest.raises(SchemaError) as caught:
         model(items_per_user=4).randomizer(records)
