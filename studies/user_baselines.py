@@ -17,31 +17,28 @@ what a report is about. The two baselines are here for comparison only and are n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
 from streamdp.aggregation.local_mean import UserMean
-from streamdp.estimators.user.estimators import UserLevelLDPClassifier, UserLevelLDPRegressor
+from streamdp.estimators.user.estimators import UserLevelLDPClassifier
 from streamdp.optim.domains import L2Ball
-from streamdp.optim.losses import Logistic
 from streamdp.optim.user_averages import average_gradients, gradients
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
 from studies.excess import NAMES, SETTINGS, D, Setting
 
 _MOST = 2**18  # records at a time
-_NOISE = 0.3  # of the linear targets, with either sign
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
     """Users. Each is of one kind, and a kind has a share of the users and a multiple of `setting.truth` as its theta*;
-    within a user records are independent. With one kind users are all alike, as the paper has it.
-
-    For more than one the loss must be squared: its minimum is then at the mean of theirs, and the excess as for one.
+    within a user records are independent, and y is 1 with the chance of the logistic model. With one kind users are all
+    alike, as the paper has it.
     """
 
     name: str
@@ -49,39 +46,37 @@ class Population:
     shares: tuple[float, ...] = (1.0,)
     multiples: tuple[float, ...] = (1.0,)
 
-    @property
-    def truth(self) -> np.ndarray:
-        """The minimum of the expected loss (d,)."""
-        return np.dot(self.shares, self.multiples) * self.setting.truth
+    @cached_property
+    def odds(self) -> np.ndarray:
+        """The chance that y is 1, by kind and point."""
+        return np.asarray(expit(np.outer(self.multiples, self.setting.points @ self.setting.truth)))
 
-    @property
-    def logistic(self) -> bool:
-        return isinstance(self.setting.loss, Logistic)
+    @cached_property
+    def truth(self) -> np.ndarray:
+        """The minimum of the expected loss (d,), by Newton's method."""
+        X, odds, theta = self.setting.points, self.shares @ self.odds, self.setting.truth
+        for _ in range(50):
+            p = expit(X @ theta)
+            theta = theta - np.linalg.solve(X.T * (p * (1 - p)) @ X, X.T @ (p - odds))
+        return np.asarray(theta)
 
     @property
     def cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Every record there is: X (c, d), y (c,), by kind, then point, then which of two targets."""
-        X = np.repeat(np.tile(self.setting.points, (len(self.shares), 1)), 2, axis=0)
-        if self.logistic:
-            return X, np.tile([0.0, 1.0], len(X) // 2)
-        middles = [self.setting.points @ self.setting.truth * multiple for multiple in self.multiples]
-        return X, np.repeat(np.concatenate(middles), 2) + np.tile([-_NOISE, _NOISE], len(X) // 2)
+        """Every record there is: X (c, d), y (c,), by point, then by target."""
+        return np.repeat(self.setting.points, 2, axis=0), np.tile([0.0, 1.0], len(self.setting.points))
 
     def draw(self, rng: np.random.Generator, users: int, items: int) -> np.ndarray:
         """Which cell each record is, (users, items)."""
-        points = len(self.setting.points)
-        point = rng.integers(0, points, (users, items))
-        if self.logistic:
-            second = rng.random((users, items)) < expit(self.setting.points @ self.setting.truth)[point]
-        else:
-            second = rng.integers(0, 2, (users, items))
+        point = rng.integers(0, len(self.setting.points), (users, items))
+        uniform = rng.random((users, items))
         kind = rng.choice(len(self.shares), size=(users, 1), p=self.shares) if len(self.shares) > 1 else 0
-        return (kind * points + point) * 2 + second
+        return point * 2 + (uniform < self.odds[kind, point])
 
     def excess(self, theta: np.ndarray) -> float:
         """E f(theta) - f(theta*), exactly."""
-        scores = self.setting.points @ theta
-        return float(np.mean(self.setting.excess_of(scores, self.setting.points @ self.truth)))
+        u, best = self.setting.points @ theta, self.setting.points @ self.truth
+        odds = self.shares @ self.odds
+        return float(np.mean(np.logaddexp(0, u) - np.logaddexp(0, best) - odds * (u - best)))
 
     @property
     def start(self) -> float:
@@ -93,39 +88,32 @@ class Population:
         """The root mean square distance of a user's average gradient of so many records from that of all, at theta_0
         or the optimum, where it is larger: what public data of such users would tell."""
         X, y = self.cells
-        rows = 2 * len(self.setting.points)
-        best = self.setting.points @ self.setting.truth
-        odds = np.column_stack([1 - expit(best), expit(best)]).ravel() if self.logistic else np.full(rows, 0.5)
-        chances = np.concatenate([share * odds * 2 / rows for share in self.shares])
+        chances = np.stack([1 - self.odds, self.odds], axis=2).reshape(len(self.shares), -1) / len(self.setting.points)
         found = []
         for theta in (np.zeros(D), self.truth):
             G = gradients(self.setting.loss.spec(), theta, X, y)
-            total = chances @ np.sum((G - chances @ G) ** 2, axis=1)
-            kinds = [
-                (chances[k : k + rows] @ G[k : k + rows]) / chances[k : k + rows].sum() for k in range(0, len(X), rows)
-            ]
-            between = sum(s * np.sum((g - chances @ G) ** 2) for s, g in zip(self.shares, kinds, strict=True))
+            mean = self.shares @ chances @ G
+            total = self.shares @ chances @ np.sum((G - mean) ** 2, axis=1)
+            between = self.shares @ np.sum((chances @ G - mean) ** 2, axis=1)
             found.append(math.sqrt(between + (total - between) / items))
         return max(found)
 
 
-_LINEAR = replace(SETTINGS[2], convexity=0.0)
 LOGISTIC = Population("logistic", SETTINGS[0])
-LINEAR = Population("linear", _LINEAR)
 FAMILY = tuple(Population(f"logistic, scale 2^-{k}", member) for k, member in enumerate(SETTINGS[0].family()))
 """The worst of them at each n and m is what a theorem about all distributions is about: see `rates`."""
-DIFFERENT = Population("linear, users differ", _LINEAR, (0.75, 0.25), (1.0, 0.0))
+DIFFERENT = Population("logistic, users differ", SETTINGS[0], (0.75, 0.25), (1.0, 0.0))
 """A quarter of the users have theta* = 0: their averages lie elsewhere however many records they have."""
 
 
 @dataclass(frozen=True)
 class Contender:
     """A way to learn. `known`: the spread of what is reported on is known from public data; else the bound over
-    sqrt(m) is taken. `centre` as in the estimators."""
+    sqrt(m) is taken. `planned`: by AC-SA, whose steps are planned, and not by the library's default."""
 
     name: str
     known: bool = False
-    centre: str = "zero"
+    planned: bool = True
 
     def reports(self, users: int, items: int) -> tuple[int, int]:
         """How many reports there are, and on how many records each."""
@@ -143,17 +131,15 @@ class Contender:
         """A fresh estimator."""
         horizon, size = self.reports(users, items)
         setting = population.setting
-        kind = UserLevelLDPClassifier if population.logistic else UserLevelLDPRegressor
-        return kind(
+        return UserLevelLDPClassifier(
             setting.loss,
             self.budget(whole, items),
             items_per_user=size,
             spread=self.spread(population, size),
-            centre=self.centre,
             domain=L2Ball(setting.radius),
             features=NAMES,
             intercept=False,
-            horizon=horizon,
+            horizon=horizon if self.planned else None,
             seed=seed,
         )
 

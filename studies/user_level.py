@@ -7,7 +7,7 @@ from seeded generators, which are for measuring only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -19,7 +19,6 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP
 from studies.user_baselines import (
     DIFFERENT,
     FAMILY,
-    LINEAR,
     LOGISTIC,
     Contender,
     CutRecord,
@@ -34,7 +33,7 @@ SIZES = (1_000, 3_162, 10_000, 31_623, 100_000)
 ITEMS = (1, 4, 16, 64)
 MANY = (16, 64)
 BUDGETS: tuple[ApproxDP, ...] = (ApproxDP(1.0, 1e-6), ApproxDP(4.0, 1e-6))
-POPULATIONS = (LOGISTIC, LINEAR)
+POPULATIONS = (LOGISTIC,)
 REPETITIONS = {1_000: 16, 3_162: 12, 10_000: 10, 31_623: 10, 100_000: 10}
 FEW = 6
 """Repetitions of the smaller tables."""
@@ -56,7 +55,8 @@ RIVALS = {
         GroupPrivacy("group privacy, spread known", known=True),
     ),
 }
-CONTENDERS = tuple(c for ours, others in RIVALS.items() for c in (ours, *others))
+DEFAULT = UserLevel("user level, default steps", planned=False)
+CONTENDERS = (*(c for ours, others in RIVALS.items() for c in (ours, *others)), DEFAULT)
 
 Cell = tuple[Population, Budget, Contender, int, int]
 """Who learns what from how many users (n) with how many records (m)."""
@@ -179,17 +179,23 @@ def slopes_row(runs: Runs, name: str, population: Population, budget: Budget, co
     where, fitted = learned(runs, population, budget, contender), fits(runs, population, budget, contender)
     verdicts = ["too few sizes"] * 3 if fitted is None else [_verdict(pair) for pair in fitted]
     sizes = f"{len(where)} of {len(runs.sizes()) * len(runs.items())}"
-    return [name, str(budget), contender.name, sizes, *verdicts, f"{share(runs, population, budget, contender):.2f}"]
+    largest = f"{share(runs, population, budget, contender):.2f}" if contender.planned else ""
+    return [name, str(budget), contender.name, sizes, *verdicts, largest]
 
 
 def slopes_table(
-    runs: Runs, populations: Sequence[Population], budgets: Sequence[Budget], extreme: Runs, extreme_budget: Budget
+    runs: Runs,
+    populations: Sequence[Population],
+    budgets: Sequence[Budget],
+    extreme: Mapping[UserLevel, Runs],
+    extreme_budget: Budget,
 ) -> str:
     """A row a population, budget and knowledge, and the worst of the family."""
     rows = []
-    for population, budget, ours in product(populations, budgets, RIVALS):
+    for population, budget, ours in product(populations, budgets, (*RIVALS, DEFAULT)):
         rows.append(slopes_row(runs, population.name, population, budget, ours))
-    rows.append(slopes_row(extreme, f"logistic, worst of {len(FAMILY)}", FAMILY[0], extreme_budget, USERS))
+    for ours, found in extreme.items():
+        rows.append(slopes_row(found, f"logistic, worst of {len(FAMILY)}", FAMILY[0], extreme_budget, ours))
     head = ["population", "budget", "method", "sizes", "slope in n", "slope in m", "slope in n m"]
     return table([*head, "largest (mean + 2 s.e.) / bound"], rows)
 
@@ -310,8 +316,8 @@ def all_slopes(quick: bool) -> str:
     """The slopes, and those of the worst of the family."""
     runs = main_runs(quick)
     ends = runs.sizes()[::2]
-    family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS]), dict.fromkeys(ends, 10))
-    extreme = worst(family, FAMILY, BUDGETS[-1], USERS)
+    family = measure(cells_of(FAMILY, BUDGETS[-1:], ends, ITEMS, [USERS, DEFAULT]), dict.fromkeys(ends, 10))
+    extreme = {ours: worst(family, FAMILY, BUDGETS[-1], ours) for ours in (USERS, DEFAULT)}
     starts = ", ".join(f"{population.name} {population.start:.2f}" for population in POPULATIONS)
     return f"{slopes_table(runs, POPULATIONS, BUDGETS, extreme, BUDGETS[-1])}\n\nTheta_0's excess: {starts}."
 
