@@ -151,7 +151,7 @@ VALIDATION = ("ordinary", "held", "batches", "drift", "quiet", "costs", "interva
 RUNS = "wide strong strong_net new across sparse ridge_columns lasso_new ridge_new"
 STEPS = (
     *_parts("studies.figures_ldp", "1", "2", "3", "4", "4b bounds", "5", "6", "A1", "A2"),
-    *_parts("studies.figures_insurance", "weights 7", "7b", "8 9"),
+    *_parts("studies.figures_insurance", "law 7", "7b", "8 9", "7c 8c 9c"),
     *_parts("studies.theory", "clt", "rates", "records check"),
     _module("studies.coverage", "--write"),
     *_parts("studies.rates", "slopes excess", "powers"),

@@ -1,8 +1,13 @@
-"""Section 6 of Shi et al. 2025, on synthetic insured people. `python -m studies.figures_insurance [--write]`.
+"""Section 6 of Shi et al. 2025, on insured people. Run with `python -m studies.figures_insurance [--write]`.
+
+The paper's file was itself drawn by a script: columns are independent and uniform, and charges are a sum of effects and
+a uniform disturbance. `EFFECTS` is that law. Two public notebooks print what it follows from: counts, moments, ten
+records and least-squares coefficients (xSTILETTOx/Capstone and MinaliBheda/Project_4 on GitHub).
 
 Encoding, steps (0.5 i^-alpha), start (uniform on (0, 1)), split (four fifths) and permutations are the paper's. It does
 not say in which unit the charges are learned, and the result depends on it, so Figure 7 has two. Numeric columns are
-standardised with the moments of all records, as in the paper: this is outside of any guarantee.
+standardised with the moments of all records, as in the paper: this is outside of any guarantee. By its text the codes
+are not; parts "7c" to "9c" standardise them, too.
 """
 
 from __future__ import annotations
@@ -16,24 +21,36 @@ import numpy as np
 
 from benchmarks.shared.pages import command, rough, table
 from benchmarks.shared.pictures import sheet
-from streamdp import datasets
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.losses import Softmax
 from studies.figures_ldp import ALPHAS, MU, STYLES, Measure, Study, lines, walk_name
 from studies.theory import PAPER, Runs
 
-LEVELS: Mapping[str, tuple[str, ...]] = {
-    "sex": ("female", "male"),
-    "smoker": ("no", "yes"),
-    "region": ("northeast", "northwest", "southeast", "southwest"),
-    "medical_history": ("none", "high_blood_pressure", "diabetes", "heart_disease"),
-    "family_history": ("none", "high_blood_pressure", "diabetes", "heart_disease"),
-    "exercise": ("never", "occasionally", "rarely", "frequently"),
-    "occupation": ("student", "unemployed", "blue_collar", "white_collar"),
-    "coverage": ("basic", "standard", "premium"),
+NUMBERS = {"age": (18, 65, 20.0), "bmi": (18, 50, 50.0), "children": (0, 5, 200.0)}
+"""The least value, the greatest, and dollars for each unit."""
+
+_DISEASES = (0, 1_000, 2_000, 5_000)  # none, high blood pressure, diabetes, heart disease
+EFFECTS: Mapping[str, tuple[int, ...]] = {
+    "sex": (0, 1_000),  # female, male
+    "smoker": (0, 5_000),  # no, yes
+    "region": (1_000, 300, 500, 200),  # northeast, northwest, southeast, southwest
+    "medical_history": _DISEASES,
+    "family_history": _DISEASES,
+    "exercise": (0, 1_000, 500, 2_000),  # never, occasionally, rarely, frequently
+    "occupation": (500, 0, 1_500, 2_000),  # student, unemployed, blue collar, white collar
+    "coverage": (0, 2_000, 5_000),  # basic, standard, premium
 }
-"""Categories in the order of the paper's codes 0, 1, ...; it does not say how the region is coded."""
-NUMBERS = ("age", "bmi", "children")
+"""Dollars for each category, in the order of the paper's codes 0, 1, ...; it does not say how the region is coded."""
+BASE, DISTURBANCE = 2_000, 500
+PUBLISHED = {
+    "mean": "16,735",
+    "standard deviation": "4,416",
+    "least": "3,445",
+    "greatest": "32,562",
+    "quartiles": "13,600, 16,622, 19,781",
+    "R^2 of the law": "0.9957",
+}
+"""What the notebooks print of the charges of the paper's file."""
 TERCILES = (0.33, 0.66)
 
 
@@ -46,11 +63,13 @@ class Size:
 
     @property
     def marks(self) -> np.ndarray:
-        """The numbers of records at which the held-out records are asked."""
-        return np.unique(np.geomspace(self.people / 400, self.people * 4 // 5, 10).astype(int))
+        """The numbers of records at which the held-out records are asked; the paper's are 10,000, 20,000 and so on."""
+        return np.unique(np.geomspace(self.people / 100, self.people * 4 // 5, 10).round().astype(int))
 
 
 SIZES = {"small": Size(1_000_000, 4), "full": Size(1_000_000, 50)}
+CODES, STANDARD = Size(1_000_000, 10), ", codes standardised"
+"""Where the codes are standardised, too."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +86,28 @@ class People:
 
 
 @cache
-def people(n: int) -> People:
-    """Simulate and encode n people."""
-    frame = datasets.insurance(n, seed=18)
-    numbers = np.column_stack([frame[name].to_numpy().astype(float) for name in NUMBERS])
-    codes = [frame[name].replace_strict({level: k for k, level in enumerate(names)}) for name, names in LEVELS.items()]
-    numbers = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
-    charges = frame["charges"].to_numpy()
+def drawn(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The numbers and codes of n people (n, 11), their charges, and what the law says of these."""
+    rng = np.random.default_rng(18)
+    columns, means = [], np.full(n, float(BASE))
+    for name, (low, high, slope) in NUMBERS.items():
+        column = rng.uniform(low, high, n).round(2) if name == "bmi" else rng.integers(low, high + 1, n)
+        columns.append(column)
+        means += slope * column
+    for effects in EFFECTS.values():
+        columns.append(rng.integers(0, len(effects), n))
+        means += np.array(effects)[columns[-1]]
+    return np.column_stack(columns).astype(float), means + rng.uniform(-DISTURBANCE, DISTURBANCE, n), means
+
+
+@cache
+def people(n: int, codes: bool = False) -> People:
+    """Draw and encode n people. `codes`: also the codes are standardised."""
+    X, charges, _ = drawn(n)
+    X = X.copy()
+    columns = slice(None if codes else len(NUMBERS))
+    X[:, columns] = (X[:, columns] - X[:, columns].mean(axis=0)) / X[:, columns].std(axis=0)
     tercile = np.searchsorted(np.quantile(charges, TERCILES), charges, side="right")
-    X = np.column_stack([numbers, *(code.to_numpy() for code in codes)]).astype(float)
     standard = (charges - charges.mean()) / charges.std()
     return People(X, standard, tercile.astype(float), charges.std() / 1000)
 
@@ -89,7 +121,7 @@ class Line(Study):
 
     eta: float = 0.5
     unit: float = 1.0
-    d: int = len(NUMBERS) + len(LEVELS)
+    d: int = len(NUMBERS) + len(EFFECTS)
 
     def estimator(self, seed: int) -> Any:
         """See `Case.estimator`; the paper's walk starts at a point that is uniform on (0, 1).
@@ -97,7 +129,7 @@ class Line(Study):
         The scale of Huber's loss starts at its least value if it would be below that.
         """
         noise: dict[str, Any] = {"budget": self.budget} if self.budget else {"mechanism": "none"}
-        names = [*NUMBERS, *LEVELS]
+        names = [*NUMBERS, *EFFECTS]
         walk: dict[str, Any] = {} if self.ours else {"clock": "records", "eta": self.eta, "alpha": self.alpha}
         model: Any
         if self.loss == "huber":
@@ -116,12 +148,12 @@ class Line(Study):
         return model
 
 
-def learned(loss: str, size: Size, unit: float = 1.0) -> Mapping[Line, Runs]:
+def learned(loss: str, size: Size, unit: float = 1.0, codes: bool = False) -> Mapping[Line, Runs]:
     """The iterates of every line at the marks, each permutation of the learned records given to all lines."""
     budgets = [None if mu is None else f"mu={mu:g}" for mu in MU]
     cases = [Line(loss=loss, alpha=alpha, budget=budget, unit=unit) for alpha in ALPHAS for budget in budgets]
     cases += [Line(loss=loss, budget=budget, ours=True, unit=unit) for budget in budgets]
-    data, marks = people(size.people), size.marks
+    data, marks = people(size.people, codes), size.marks
     target = data.charges / unit if loss == "huber" else data.tercile
     found: dict[Line, list[np.ndarray]] = {line: [] for line in cases}
     for run in range(size.runs):
@@ -143,9 +175,9 @@ def learned(loss: str, size: Size, unit: float = 1.0) -> Mapping[Line, Runs]:
 class HeldOut:
     """The last fifth of the people."""
 
-    def __init__(self, n: int, most: int = 20_000) -> None:
-        data, begin = people(n), n * 4 // 5
-        rows = slice(begin, min(n, begin + most))
+    def __init__(self, n: int, codes: bool = False) -> None:
+        data, begin = people(n, codes), n * 4 // 5
+        rows = slice(begin, begin + 20_000)
         self._X = np.hstack([data.X[rows], np.ones((rows.stop - begin, 1))])
         self._charges, self._tercile = data.charges[rows], data.tercile[rows].astype(int)
 
@@ -192,9 +224,13 @@ def draw(runs: Mapping[Line, Runs], measure: Measure, label: str, what: str) -> 
 
 
 def rows_of(runs: Mapping[Line, Runs], measure: Measure) -> list[list[str]]:
-    """The measure after all records."""
+    """The measure after the first of the marks and after all records."""
     return [
-        ["ours" if s.ours else f"{s.alpha:.2g}", s.spent, *(rough(measure(s, e[:, -1])) for e in (r.last, r.average))]
+        [
+            "ours" if s.ours else f"{s.alpha:.2g}",
+            s.spent,
+            *(rough(measure(s, e)) for e in (r.last[:, 0], r.last[:, -1], r.average[:, -1])),
+        ]
         for s, r in runs.items()
     ]
 
@@ -207,46 +243,64 @@ AXES = {
 
 
 def _found(runs: Mapping[Line, Runs], label: str, what: str, measure: Measure) -> tuple[str, Any]:
-    rows = table(["alpha", "budget", f"{label}, last", "average"], rows_of(runs, measure))
+    first = next(iter(runs.values())).marks[0]
+    rows = table(["alpha", "budget", f"{label}, last at {first:,} records", "last", "average"], rows_of(runs, measure))
     return rows, draw(runs, measure, label, what)
 
 
-def figure_7(quick: bool, what: str) -> tuple[str, Any]:
+def _size(quick: bool, codes: bool) -> Size:
+    return SIZES["small"] if quick else CODES if codes else SIZES["full"]
+
+
+def figure_7(quick: bool, what: str, codes: bool = False) -> tuple[str, Any]:
     """Huber regression of the charges in standard deviations, or in thousand dollars."""
-    size = SIZES["small" if quick else "full"]
+    size = _size(quick, codes)
     unit = 1.0 if what == "standard deviations" else 1 / people(size.people).thousands
-    measure = HeldOut(size.people).squared_error
-    return _found(learned("huber", size, unit), "mean squared error", f"charges in {what}", measure)
+    measure, what = HeldOut(size.people, codes).squared_error, f"charges in {what}{STANDARD * codes}"
+    return _found(learned("huber", size, unit, codes), "mean squared error", what, measure)
 
 
 @cache
-def figures_8_and_9(size: Size) -> Mapping[Line, Runs]:
+def figures_8_and_9(size: Size, codes: bool) -> Mapping[Line, Runs]:
     """The terciles: cross-entropy and accuracy of the same runs."""
-    return learned("softmax", size)
+    return learned("softmax", size, codes=codes)
 
 
-def terciles(quick: bool, label: str) -> tuple[str, Any]:
+def terciles(quick: bool, label: str, codes: bool = False) -> tuple[str, Any]:
     """One of the two."""
-    size = SIZES["small" if quick else "full"]
-    asked = HeldOut(size.people)
+    size = _size(quick, codes)
+    asked = HeldOut(size.people, codes)
     measure = asked.accuracy if label == "accuracy" else asked.cross_entropy
-    return _found(figures_8_and_9(size), label, "terciles", measure)
+    return _found(figures_8_and_9(size, codes), label, f"terciles{STANDARD * codes}", measure)
 
 
-def weights(quick: bool) -> str:
-    """How much Mallows' weight takes off."""
-    X = people(SIZES["full"].people).X[:20_000]
-    weight = float(np.mean(np.minimum(1, 2 / (1 + np.sum(X**2, axis=1)))))
-    said = f"The mean of Mallows' weight is {weight:.2f}, so that noise is {1 / weight:.0f} times as large"
-    return f"{said} beside the gradients."
+def law(quick: bool) -> str:
+    """The charges beside what is published of the paper's, and how much its codes and weights take off."""
+    n = SIZES["full"].people
+    (_, charges, means), X = drawn(n), people(n).X
+    quartiles = ", ".join(f"{q:,.0f}" for q in np.quantile(charges, (0.25, 0.5, 0.75)))
+    ends = (charges.mean(), charges.std(), charges.min(), charges.max())
+    found = [*(f"{one:,.0f}" for one in ends), quartiles, f"{1 - np.var(charges - means) / np.var(charges):.4f}"]
+    whole = np.hstack([X, np.ones((n, 1))])
+    left = np.linalg.lstsq(whole, people(n).charges)[1].item() / n
+    weight = float(np.mean(np.minimum(1, 2 / np.sum(whole**2, axis=1))))
+    rows = table(
+        ["charges", "paper's file", "here"], [[*said, one] for said, one in zip(PUBLISHED.items(), found, strict=True)]
+    )
+    codes = f"A linear model of the paper's codes leaves {left:.3f} of the variance."
+    noise = f"The mean of Mallows' weight is {weight:.2f}, so that noise is {1 / weight:.0f} times as large"
+    return f"{rows}\n\n{codes} {noise} beside the gradients."
 
 
 PARTS: dict[str, Callable[[bool], str | tuple[str, Any]]] = {
-    "weights": weights,
+    "law": law,
     "7": partial(figure_7, what="standard deviations"),
     "7b": partial(figure_7, what="thousand dollars"),
     "8": partial(terciles, label="cross-entropy"),
     "9": partial(terciles, label="accuracy"),
+    "7c": partial(figure_7, what="standard deviations", codes=True),
+    "8c": partial(terciles, label="cross-entropy", codes=True),
+    "9c": partial(terciles, label="accuracy", codes=True),
 }
 
 
