@@ -431,9 +431,11 @@ class DeclaredQuantile(OfNumber):
         return np.asarray(self.block.quantiles(*learner.released()[self.block], self.items, self.place, z))
 
     def of_reports(self, parts: Sequence[Any], n: int, z: float) -> np.ndarray:
-        values = np.sort(np.stack([part.quantiles() for part in parts], axis=1), axis=1)
-        limits = np.stack([part.limits(z) for part in parts], axis=1)
-        return self.place[0] + self.place[1] * np.concatenate([values[:, :, None], limits], axis=2).reshape(-1, 3)
+        found = np.stack([np.column_stack([part.quantiles(), part.limits(z)]) for part in parts], axis=1)
+        for group, j in np.ndindex(len(found), 3):
+            known = ~np.isnan(found[group, :, j])  # a level that is not known stays that
+            found[group, known, j] = np.sort(found[group, known, j])
+        return self.place[0] + self.place[1] * found.reshape(-1, 3)
 
     def widths(self, sums: bool) -> tuple[float, float]:
         if not sums:

@@ -1105,6 +1105,16 @@ def test_medians_of_a_thousand_groups_are_served() -> None:
     assert np.median([abs(found[name] - truth[name]) for name in names]) < 3
 
 
+def test_a_level_of_reports_that_is_not_known_does_not_get_the_number_of_another_one() -> None:
+    """The median was shown as the quantile of 10 %, because numbers that are not known were sorted behind it."""
+    declared = {"q": {"quantile": [0.1, 0.5, 0.9], "of": "x"}}
+    model = stats.Statistics(declared, {"x": (-4, 4)}, budget="eps=1", trust="nobody", seed=1)
+    model.learn_many(pl.DataFrame({"x": np.random.default_rng(0).normal(size=5000)}))
+    found = model.get()["q"]
+    assert math.isnan(found[0.1])
+    assert found[0.5] == pytest.approx(0, abs=0.7)
+
+
 def test_limits_of_a_quantile_hold_where_a_cell_is_wide() -> None:
     """With bounds of 10^8 all values of 30,000 were in the first cell of 97,656: none of 8 limits held them."""
     for seed in range(8):
