@@ -593,15 +593,19 @@ class Ranks(Block):
 
     def _quantile(self, counts: np.ndarray, n: float, q: float, epsilon: float, rng: FreshRng) -> np.ndarray:
         several, middles = self.groups.count > 1, (self.edges[1:] + self.edges[:-1]) / 2
-        unit = max(q, 1 - q) if several else 1.0
+        unit, part = max(q, 1 - q) if several else 1.0, epsilon / (4 if several else 2)
+        limit = (1 - VALUE) / 2
+        if n * min(q, 1 - q) < REACH * math.sqrt(2) * unit / (part * limit):
+            return np.zeros(4)  # noise reaches beyond all records, so a draw could be anywhere
 
         def at(share: float, side: int) -> float:
-            steepness = epsilon * share / (4 if several else 2)
+            steepness = part * share
             reach = REACH * math.sqrt(n * q * (1 - q) + 2 * (unit / steepness) ** 2)
-            chosen = drawn(counts, q, side * min(reach, 2.0**30), unit, steepness, rng)
-            return float(middles[chosen])
+            if not 0 < n * q + side * reach < n:
+                return float(side)  # no record has this rank
+            return float(middles[drawn(counts, q, side * min(reach, 2.0**30), unit, steepness, rng)])
 
-        value, low, high = at(VALUE, 0), at((1 - VALUE) / 2, -1), at((1 - VALUE) / 2, 1)
+        value, low, high = at(VALUE, 0), at(limit, -1), at(limit, 1)
         deviations = max(value - low, 0.0) / REACH, max(high - value, 0.0) / REACH
         return n * np.array([1.0, value, n * deviations[0] ** 2, n * deviations[1] ** 2])
 
@@ -617,8 +621,11 @@ class Ranks(Block):
             half = (self.edges[bins] - self.edges[bins - 1]) / 2  # where in its bin a number is, is not known
             low, high = (side * (z * np.sqrt(part) / n + half) for side, part in ((-1, below), (1, above)))
             found = np.stack([value, np.maximum(value + low, -1), np.minimum(value + high, 1)], axis=1)
-        found = (place[0] + place[1] * found).reshape(self.groups.count, -1, 3)
-        return np.sort(found, axis=1).reshape(-1, 3)  # so quantiles do not cross
+        found = place[0] + place[1] * found
+        for group in found.reshape(self.groups.count, -1, 3):
+            known = ~np.isnan(group[:, 0])
+            group[known] = np.sort(group[known], axis=0)  # so quantiles do not cross
+        return found
 
 
 CHOICE = 0.1

@@ -192,8 +192,8 @@ MUTATIONS = [
     Mutation(
         "the quantiles of a window spend twice their share",
         "streamdp/learners/cells.py",
-        "epsilon * share / (4 if several else 2)",
-        "epsilon * share / (2 if several else 1)",
+        "epsilon / (4 if several else 2)",
+        "epsilon / (2 if several else 1)",
         "tests/unit/estimators/test_statistics.py",
     ),
     # -- pan-private

@@ -253,6 +253,37 @@ def test_few_reports_that_agree_leave_a_mean_and_a_share_open(records: int) -> N
         assert high - low > 1
 
 
+def test_a_drawn_quantile_that_noise_hides_is_not_known_and_a_limit_beyond_all_records_is_a_bound() -> None:
+    """At epsilon = 1 noise of a limit is within 22 records. Limits of fewer were a small interval, anywhere."""
+    for n, known in ((44, False), (46, True)):
+        one = stats.Statistics({"m": {"quantile": 0.5, "of": "a"}}, {"a": (0, 100)}, budget="eps=1", trust="window")
+        one.learn_many(pl.DataFrame({"a": np.full(n, 30.0)}))
+        one.close_batch()
+        (row,) = one.rows()
+        assert (row["value"] is not None) == known
+        assert (row["low"], row["high"]) == ((0.0, 100.0) if known else (None, None))
+
+
+@pytest.mark.parametrize("by", [{}, {"by": "c"}])
+def test_drawn_quantiles_that_are_known_are_within_their_limits(by: dict[str, str]) -> None:
+    levels, missed, known = (0.1, 0.5, 0.75), 0, 0
+    for seed in range(60):
+        one = stats.Statistics(
+            {"m": {"quantile": [*levels], "of": "a"} | by},
+            {"a": (0, 100), "c": ["x", "y"]},
+            budget="eps=1",
+            trust="window",
+        )
+        rng = np.random.default_rng(seed)
+        one.learn_many(pl.DataFrame({"a": rng.uniform(0, 20, 600), "c": rng.choice(["x", "y"], 600)}))
+        one.close_batch()
+        for row, level in zip(one.rows(), levels * 2, strict=False):
+            if row["value"] is not None:
+                known, missed = known + 1, missed + (not row["low"] <= 20 * level <= row["high"])
+    assert known >= 60
+    assert missed <= 0.12 * known
+
+
 def test_a_quantile_needs_its_bounds() -> None:
     with pytest.raises(TypeError, match="bounds"):
         stats.Quantile(0.5)  # type: ignore[call-arg]
