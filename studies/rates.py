@@ -24,6 +24,7 @@ from studies.excess import METHODS, SETTINGS, Setting, even
 
 SIZES = tuple(round(10 ** (k / 2)) for k in range(6, 13))  # 10^3, 10^3.5, ..., 10^6
 REPETITIONS = 12
+STRONG_REPETITIONS = 96
 FAMILY_REPETITIONS = 10
 
 
@@ -351,7 +352,8 @@ def curves() -> list[Curve]:
     """All of them."""
     found = []
     for setting in SETTINGS:
-        found += [curve(setting, method, SIZES, REPETITIONS) for method in setting.methods]
+        each = STRONG_REPETITIONS if setting.convexity else REPETITIONS
+        found += [curve(setting, method, SIZES, each) for method in setting.methods]
         if not setting.convexity:
             found += [worst(setting, method, SIZES, FAMILY_REPETITIONS) for method in setting.methods]
     return found

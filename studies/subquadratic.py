@@ -293,7 +293,7 @@ EACH = 10
 MIDDLE = 2_000
 """The number of users where both methods run against d."""
 LASSO, RIDGE = ElasticNet(l1=0.1), ElasticNet(l2=CONVEXITY)
-STRONG, NEW = (1_000, 2_000, 4_000, 8_000), (3_162, 10_000, 31_622)
+STRONG, NEW = (1_000, 2_000, 4_000, 8_000, 16_000), (3_162, 10_000, 31_622)
 
 
 @dataclass(frozen=True)
@@ -364,8 +364,10 @@ def study(
         shown = "{:.2e} ± {:.0e}".format(*mean_and_error(row.excess))
         rows.append([f"{getattr(row, varied):,}", f"{row.plan.queries:,}", shown, f"{row.plan.excess:.3f}"])
     sizes = [getattr(row, varied) for row in runs]
-    fitted = zip(*((row.plan.queries, row.excess.mean(), row.plan.excess) for row in runs), strict=True)
+    fitted = [*zip(*((row.plan.queries, row.excess.mean(), row.plan.excess) for row in runs), strict=True)]
     rows.append(["slope", *(f"{slope(sizes, values):.2f}" for values in fitted)])
+    if len(sizes) > 3:
+        rows.append(["slope of the last three", *(f"{slope(sizes[-3:], values[-3:]):.2f}" for values in fitted)])
     paper = zip(*((float(theory(objective, np.array([float(n)]), d)[0]), rate(n, d)) for n, d in cells), strict=True)
     rows.append(["slope of the paper's bound", *(f"{slope(sizes, values):.2f}" for values in paper), ""])
     found = table([varied, "queries", "excess", "bound"], rows)
