@@ -102,7 +102,7 @@ class ShuffleBatches(Batches):
         if self.cohort is not None:  # whose people share one budget among all rounds
             model["budget"] = str(self.budget)
             # A version that plans other rounds would go on with the noise of its own plan.
-            model["plan"] = f"{self.cohort.people} people in each of {self._rounds} rounds, {model['plan']}"
+            model["plan"] = f"{self.cohort.people} people in each of {self._rounds()} rounds, {model['plan']}"
         return model
 
     def _noise(self, batch: int) -> float:
@@ -114,7 +114,7 @@ class ShuffleBatches(Batches):
             size, bound, sensitivity = self._vectors
             self.params = VectorSum.calibrated(self.budget, bound, self.full, size, sensitivity)
         else:
-            self.params = self.cohort_sum(self.cohort.people, self._rounds)
+            self.params = self.cohort_sum(self.cohort.people, self._rounds())
 
     # -- one process -------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,6 @@ class ShuffleBatches(Batches):
                 break
         return noises
 
-    @property
     def _rounds(self) -> int:
         """The number of rounds of a cohort."""
         assert isinstance(self.batch_steps, Rounds)
@@ -202,8 +201,8 @@ class ShuffleBatches(Batches):
         found = super().caveats(spent, capped, answers)
         if self.cohort is not None and self.columns is not None:
             found.append(
-                f"the budget is for all {self._rounds} rounds together in which the same {self.cohort.people:,} people "
-                "answer, with the noise of the round in which the fewest answered; another cohort of the same people "
-                "spends anew"
+                f"the budget is for all {self._rounds()} rounds together in which the same {self.cohort.people:,} "
+                "people answer, with the noise of the round in which the fewest answered; another cohort of the same "
+                "people spends anew"
             )
         return found

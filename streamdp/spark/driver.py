@@ -264,7 +264,8 @@ class Driver:
             results = self._results(batch, gathered.where(f"{SEALED} is not null").select(SHARD, SEALED))
             computed = gathered.rdd
             learner = self._learner()
-            records = GatheredRecords(gathered, text, batch.seal, results)
+            cores = self._spark.sparkContext.defaultParallelism  # a task costs more than a block to read
+            records = GatheredRecords(gathered.coalesce(cores), text, batch.seal, results)
             counts = counts_sum(result.counts for result in results)
             if isinstance(learner.learner, Batches):
                 _settle(batch, results)

@@ -366,7 +366,6 @@ class GatheredRecords:
     def __init__(self, rows: DataFrame, definition: str, seal: Seal, results: Iterable[Result]) -> None:
         self._rows = rows.select(BATCH, "features", "targets", "sizes")
         self._definition, self._seal = definition, seal
-        self._tasks = rows.sparkSession.sparkContext.defaultParallelism  # each costs more than a block to read
         states = [result.state for result in results]
         longest = max((len(state["users"]) for state in states), default=0)
         self.sizes = [0] * longest
@@ -380,7 +379,7 @@ class GatheredRecords:
 
     def ask(self, ask: Ask, batch: int = 0) -> Iterator[np.ndarray]:
         """Yield a batch's partial sums as they are opened. Raises `SourceError` if its records have changed."""
-        rows = self._rows.where(f"{BATCH} = {batch}").drop(BATCH).coalesce(self._tasks)
+        rows = self._rows.where(f"{BATCH} = {batch}").drop(BATCH)
         table = rows.mapInArrow(
             PartitionQuestion(self._definition, self._seal.public, ask), f"{SEALED} binary"
         ).toArrow()

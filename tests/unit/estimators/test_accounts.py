@@ -237,11 +237,6 @@ def test_a_statement_speaks_of_one_model_and_of_each_record_once() -> None:
         assert "this model alone, and each record as if it was given once" in said
 
 
-def test_a_statement_says_what_further_cohorts_spend() -> None:
-    assert "k calls with the same people spend k times" in ShuffleClassifier(features=["a"], method="ac-sa").statement()
-    assert "cohort" not in ShuffleClassifier(features=["a"]).statement()
-
-
 @pytest.mark.parametrize("others", [lambda m: (m,), lambda m: (m.clone(), m)], ids=["itself", "itself and another"])
 def test_no_estimator_is_merged_with_itself(others: Callable[[Any], tuple[Any, ...]]) -> None:
     model = learn(classifier(), stream(3))
