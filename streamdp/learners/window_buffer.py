@@ -36,10 +36,10 @@ class Gathering:
 
     def discard(self) -> None:
         """Discard the window; overwrite the records."""
-        self.rows[: self.held] = 0.0  # first, for an exception between these lines
+        self.rows[: self.held] = 0.0  # in this order, for an exception between these lines
+        self._index: dict[bytes | None, int] = {}  # before its numbers are given again
         self._counts[:] = self.read[:] = 0
         self.release.close()
-        self._index: dict[bytes | None, int] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return Gathering, (self.release, self.window)

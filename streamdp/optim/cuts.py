@@ -56,7 +56,7 @@ class Cuts:
     def spread(self, blocks: np.ndarray) -> float:
         """The spread of residuals."""
         scale, square, error = self._best(blocks)
-        return scale * math.sqrt(max(square, error / 4))
+        return scale * math.sqrt(max(square, error / 4, 1e-12))  # without noise nothing may be left of residuals
 
     def scale(self, blocks: np.ndarray, present: float, deviation: float) -> float:
         """The next scale, after the `present` one: where bias and noise are balanced, as far as that is known.

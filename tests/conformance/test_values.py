@@ -139,8 +139,12 @@ def test_each_name_and_budget_works_with_each_loss(kind: str, loss: str) -> None
     flat = loss in ("quantile", "hinge") and kind.startswith(("PanPrivate", "Shuffle", "Windowed"))
     newton = {("method", "newton"), ("change", "follow"), ("scaling", "private")}
     for name, value in named(kind):
+        other = (name == "method" and value not in ("auto", "newton")) or (name, value) == ("scaling", "none")
         if flat and (name, value) in newton:
             with pytest.raises(ConfigError, match=f"{name}.*(newton|private-range|ac-sa)"):
+                learned(kind, loss=loss, **{name: value})
+        elif LOSSES[loss].log_link and other:
+            with pytest.raises(ConfigError, match="by Newton's steps alone"):
                 learned(kind, loss=loss, **{name: value})
         elif name != "loss":
             learned(kind, loss=loss, **{name: value})

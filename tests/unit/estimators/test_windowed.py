@@ -17,6 +17,7 @@ from streamdp.privacy import release
 from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Rng, WindowResult
+from tests.support.interruptions import interrupted, lines_of
 from tests.support.intruder import walk
 from tests.support.plain_method import SHOWN, Plain
 from tests.support.states import loss_of, region_of, words_of
@@ -286,3 +287,18 @@ def test_the_statement_says_what_is_protected() -> None:
     )
     for words in (*expected, "the subject and the budget of each"):
         assert words in text
+
+
+def test_after_an_interrupted_discard_no_two_people_are_one_user() -> None:
+    def gathering() -> Gathering:
+        found = Gathering(release.Release(ApproxDP(1, 1e-6)), 100)
+        found.take(np.ones((3, 1)), np.ones(3), [b"a", b"b", b"b"], np.ones(3, dtype=np.bool_))
+        return found
+
+    for after in range(lines_of(gathering().discard)):
+        window = gathering()
+        interrupted(window.discard, after)
+        window.take(np.array([[2.0], [3.0], [4.0]]), np.zeros(3), [b"c", b"d", b"b"], np.ones(3, dtype=np.bool_))
+        (X, _, sizes, _), _ = window.close()
+        users = np.split(X[:, 0], np.cumsum(sizes)[:-1])
+        assert all(len(set(user[user > 1])) < 2 for user in users), after
