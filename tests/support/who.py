@@ -269,7 +269,7 @@ class Transcript:
             exact, normal = np.column_stack([scores, y]), self.asked
 
             def measure(difference: np.ndarray) -> None:
-                for row, p in zip(difference, keep.tolist(), strict=True):
+                for row, p in zip(difference, np.broadcast_to(keep, len(difference)).tolist(), strict=True):
                     self.one(normal, row, 2 * float(ndtri(p)) if normal else float(logit(p)))
 
             try:

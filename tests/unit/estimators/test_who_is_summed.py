@@ -19,7 +19,7 @@ from streamdp.learners.window_buffer import Gathering
 from streamdp.ledger import ledger as ledgers
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.loans import Loan
-from streamdp.ledger.paging import PagedRows
+from streamdp.ledger.memory_rows import MemoryRows
 from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.release import Release
 from streamdp.validation.plan import Plan
@@ -83,7 +83,7 @@ def charges_all_records_as_the_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def charges_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PagedRows, "admit", lambda self, slots, terms: np.ones(slots.shape[1], dtype=bool))
+    patch.setattr(MemoryRows, "admit", lambda self, slots, terms: np.ones(slots.shape[1], dtype=bool))
 
 
 def keeps_a_sum_for_the_next_batch(patch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def ends_a_release_that_the_next_rows_have_joined(patch: pytest.MonkeyPatch) -> 
 
     def come_to(self: Series, y: np.ndarray) -> int:
         latest = self._latest(self._begun)
-        if latest is not None and latest < self._numbers(y)[0] <= self._begun:
+        if latest is not None and latest < self._calendar.numbers(y[:1])[0] <= self._begun:
             self.close()
         return real(self, y)
 
