@@ -128,9 +128,9 @@ def halves_the_noise_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HeldPure, "__init__", init)
 
 
-def has_a_third_of_the_noise_of_probes(patch: pytest.MonkeyPatch) -> None:
+def has_a_tenth_of_the_noise_of_probes(patch: pytest.MonkeyPatch) -> None:
     real = GridSum.scale_of_first
-    patch.setattr(GridSum, "scale_of_first", lambda *given: real(*given) / 3)
+    patch.setattr(GridSum, "scale_of_first", lambda *given: real(*given) / 10)
 
 
 def ends_a_release_that_the_next_rows_have_joined(patch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ FAULTS: list[tuple[Callable[[pytest.MonkeyPatch], None], dict[str, str]]] = [
     (halves_the_noise_of_sums, {}),
     (halves_the_noise_of_windows, {"trust": "window"}),
     (halves_the_noise_of_exact_sums, {"trust": "window"}),
-    (has_a_third_of_the_noise_of_probes, {"change": "follow", "trust": "process", "classes": "True", "what": "model"}),
+    (has_a_tenth_of_the_noise_of_probes, {"change": "follow", "trust": "process", "classes": "True", "what": "model"}),
     (ends_a_release_that_the_next_rows_have_joined, {"every": "True"}),
 ]
 """Each with the features of the cases in which it is looked for."""
