@@ -135,7 +135,7 @@ def test_river_checks(make: Callable[[], Any]) -> None:
 def test_river_checks_of_each_loss_and_budget(family: str, loss: str, budget: str) -> None:
     kind: Any = getattr(streamdp, family + ("Classifier" if LOSSES[loss].of_classes else "Regressor"))
     if LOSSES[loss].log_link:
-        with pytest.raises(ConfigError, match="needs bounds|by Newton's steps alone"):
+        with pytest.raises(ConfigError, match=r"needs bounds|by Newton's steps alone"):
             kind(loss=loss, budget=budget)
         return
     if budget.startswith("mu") and family in ("Shuffle", "Windowed"):
