@@ -85,7 +85,7 @@ def in_process(data: str, kind: str, store: Path) -> dict[str, float]:
 
     seconds, learned = timed(run)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"learned": learned, "seconds": seconds, "start": 0.0, "memory": most}
+    return {"learned": learned, "seconds": seconds, "start": 0.0, "memory": most, "jobs": 0}
 
 
 def session(master: str, store: Path) -> Any:
@@ -112,10 +112,13 @@ def on_spark(data: str, kind: str, store: Path, master: str, rows: int) -> dict[
         return spark
 
     start, spark = timed(warm)
+    tracker = spark.sparkContext.statusTracker()
+    before = len(tracker.getJobIdsForGroup())
     with most_memory() as memory:
         seconds, counts = timed(lambda: learn(spark.read.parquet(data), settings))
+    jobs = len(tracker.getJobIdsForGroup()) - before
     spark.stop()
-    return {"learned": counts.learned, "seconds": seconds, "start": start, "memory": memory.bytes}
+    return {"learned": counts.learned, "seconds": seconds, "start": start, "memory": memory.bytes, "jobs": jobs}
 
 
 class most_memory:
@@ -180,12 +183,11 @@ def main() -> None:
                     starts[by] = one["start"]
                     took, memory = one["seconds"], f"{one['memory'] / 1e6:,.0f} MB"
                     alone = alone or took
-                    shown.append(
-                        [f"{rows:,}", kind, by, f"{took:.1f}", f"{took / alone:.1f}", f"{rows / took:,.0f}", memory]
-                    )
+                    times, rate, jobs = f"{took / alone:.1f}", f"{rows / took:,.0f}", f"{one['jobs']:.0f}"
+                    shown.append([f"{rows:,}", kind, by, f"{took:.1f}", times, rate, jobs, memory])
                     print(*shown[-1], sep=" | ", flush=True)
             shutil.rmtree(data)
-    head = ["rows", "trust", "by", "s", "times `streamdp run`", "records/s", "most memory of a Python process"]
+    head = ["rows", "trust", "by", "s", "times `streamdp run`", "records/s", "Spark jobs", "most memory of a process"]
     began = ", ".join(f"{seconds:.1f} s by {by}" for by, seconds in starts.items() if seconds)
     text = f"{about}\n\n{table(head, shown)}\n\nA session starts, and learns a first small batch, in {began}."
     print(text)
