@@ -318,7 +318,7 @@ class Newton(Growing):
         asked = self.state.point
         self.records += advance
         if self.searching:
-            self._search(total, size)
+            self._search(total, size, self.records - advance + size)
             if self._replans and self._fixed is None and not self.searching:  # batches grow from here on
                 self.state = replace(self.state, replanned=float(self.records))
             return
@@ -381,8 +381,11 @@ class Newton(Growing):
         intercept, scale = self._units.inward(self.state.point)[-2:].tolist()
         return intercept, scale
 
-    def _search(self, total: np.ndarray, size: int) -> None:
-        """Find the places of the columns and of the target, from a batch in which the model saw no columns."""
+    def _search(self, total: np.ndarray, size: int, seen: int) -> None:
+        """Find the places of the columns and of the target, from a batch in which the model saw no columns.
+
+        So many records were `seen`, with those of the batch.
+        """
         curvature, d, p, noise = self.curvature, self.curvature.parameters, len(self._scaled), self.deviation**2
         loss, each, reach = curvature.loss, np.arange(p), curvature.reach * size
         distances = total[d + each * (p + 1) - each * (each - 1) // 2] / reach
@@ -394,14 +397,14 @@ class Newton(Growing):
         if self._huber and len(self.state.search):
             search = BatchSearch(*self._bounds)
             search.read(self.state.search)
-            seen = -float(total[d - 2]) / size, loss.kappa - 2 * float(total[d - 1]) / size
+            means = -float(total[d - 2]) / size, loss.kappa - 2 * float(total[d - 1]) / size
             place, errors = self._intercept_and_scale, (error, math.sqrt(4 * noise + size) / size)
-            search.take(place, loss.cut, seen, errors)
+            search.take(place, loss.cut, means, errors)
             self._go_on(search, units)
             return
         if isinstance(loss, Logistic):  # the mean share of a class gives the intercept
-            share = float(scipy.special.expit(point[-1])) - float(total[d - 1]) / self.records
-            error *= math.sqrt(size / self.records)
+            share = float(scipy.special.expit(point[-1])) - float(total[d - 1]) / seen
+            error *= math.sqrt(size / seen)
             point[-1] = scipy.special.logit(min(max(share, error), 1 - error)) if error < 0.5 else 0.0
         self.state = self._anew(self._project(point), units, self.state.search)
 

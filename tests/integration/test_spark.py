@@ -344,7 +344,7 @@ def test_a_stream_of_windows_goes_on_after_one_that_is_too_small(
     assert (model.estimator.n_windows, model.estimator.n_users) == (1, 500)
     assert "each batch of Spark is a window" in model.statement()
     counts = model.snapshot.counts
-    assert (counts.learned, counts.refused) == (1000, 500 + 30)
+    assert (counts.learned, counts.refused, counts.left_out) == (1000, 20, 500 + 10)
     assert counts.dead_letters == sum(part["origin"].count("XXX") for part in parts)
 
 
