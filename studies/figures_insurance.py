@@ -177,7 +177,7 @@ class HeldOut:
 
     def __init__(self, n: int, codes: bool = False) -> None:
         data, begin = people(n, codes), n * 4 // 5
-        rows = slice(begin, begin + 20_000)
+        rows = slice(begin, min(n, begin + 20_000))
         self._X = np.hstack([data.X[rows], np.ones((rows.stop - begin, 1))])
         self._charges, self._tercile = data.charges[rows], data.tercile[rows].astype(int)
 
