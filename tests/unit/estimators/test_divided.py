@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateRegressor, ShuffleRegressor
+from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.learners.batches import Batches
 from tests.support.audit import epsilon_lower_bound
@@ -93,6 +93,26 @@ def test_a_divided_batch_is_that_of_one_process(parameters: dict[str, Any], of: 
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+def test_the_last_batch_of_a_search_for_shares_counts_the_records_that_it_has() -> None:
+    """Parts count batches as full. The intercept of two classes follows from the mean share so far."""
+    X, y = records(130)
+    options: dict[str, Any] = {"features": dict.fromkeys(NAMES, (-1, 1)), "seed": 1, "batch_size": 60}
+    one, part, driver = (PanPrivateClassifier(**options) for _ in range(3))
+    one.learn_encoded(X, np.asarray(y > 0.3, dtype=float))
+    one.close_batch()
+    part.gather_part(0, 1)
+    part.learn_encoded(X, np.asarray(y > 0.3, dtype=float))
+    batches = part.take_records()
+
+    def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
+        holder = PanPrivateClassifier(**options)
+        holder.load_state_dict(state)
+        yield holder.part(*batches[batch])
+
+    driver.learn_parts([len(batch[1]) for batch in batches], ask)
+    np.testing.assert_array_equal(driver.state_dict()["state"], one.state_dict()["state"])
 
 
 def test_divided_streams_of_small_batches_go_on_as_in_one_process() -> None:
