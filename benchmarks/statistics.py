@@ -78,16 +78,10 @@ def estimated(name: str, frame: pl.DataFrame, trust: str, epsilon: int, seed: in
     return found
 
 
-def columns(frame: pl.DataFrame) -> np.ndarray:
-    """The columns (n, 4) of records, as their schema encodes them."""
-    of = [frame["region"].to_numpy() == region for region in REGIONS[1:]]
-    return np.column_stack([frame["charges"].clip(0, HIGH).to_numpy() / (HIGH / 2) - 1, *of])
-
-
-def in_a_window(name: str, X: np.ndarray, budget: str, seed: int) -> stats.Statistics:
+def in_a_window(name: str, frame: pl.DataFrame, budget: str, seed: int) -> stats.Statistics:
     """One statistic alone, of one window."""
     found = stats.Statistics({name: DECLARED.get(name, DECILES)}, FEATURES, budget, "window", seed=seed)
-    found.learn_encoded(X, np.zeros(len(X)))
+    found.learn_many(frame)
     found.close_batch()
     return found
 
@@ -229,11 +223,12 @@ def window_rows(names: Sequence[str]) -> Iterator[Sequence[str]]:
     """One row for each statistic, number of records and epsilon: one window, pure and with a delta."""
     for name in names:
         for n in WINDOWS:
-            true, X = truth(name, people(n)), columns(people(n))
+            frame = people(n)
+            true = truth(name, frame)
             for epsilon in (1, 4):
                 cells = []
                 for delta in ("", ",delta=1e-6"):
-                    runs = [in_a_window(name, X, f"eps={epsilon}{delta}", seed) for seed in range(WINDOW_DRAWS)]
+                    runs = [in_a_window(name, frame, f"eps={epsilon}{delta}", seed) for seed in range(WINDOW_DRAWS)]
                     cells.append(spread([values(run.get()[name]) - true for run in runs]))
                 release = once(name, n, epsilon) if name in DECLARED else None
                 least = "-" if release is None else spread([release() - true for _ in range(WINDOW_DRAWS)])
@@ -247,11 +242,10 @@ def covered_rows() -> Iterator[Sequence[str]]:
     of_all = {name: truth(name, whole) for name in DECLARED}
     for seed in range(COVERED):
         frame = whole.sample(n, seed=seed)
-        X = columns(frame)
         for (name, epsilon), found in inside.items():
             given = DECLARED[name]
             true = truth(name, frame) if "count" in given or "histogram" in given else of_all[name]
-            limits = in_a_window(name, X, f"eps={epsilon}", seed).interval()[name]
+            limits = in_a_window(name, frame, f"eps={epsilon}", seed).interval()[name]
             pairs = np.array(list(limits.values()) if isinstance(limits, dict) else [limits])
             found += ((pairs[:, 0] <= true) & (true <= pairs[:, 1])).tolist()
     for name in DECLARED:
