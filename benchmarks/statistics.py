@@ -194,8 +194,7 @@ def by_devices(name: str, frame: pl.DataFrame, epsilon: int, seed: int, each: in
         parts = [(part, share) for _, part, share in found.reported()]
         for row in rows[at : at + each]:
             i, answer = answered(parts, row[None], words)
-            block = getattr(parts[i][0], "block", 0)
-            found.absorb(DrawnAnswer(i, tuple(answer), block, spend, words.private))
+            found.absorb(DrawnAnswer(i, tuple(answer), parts[i][0].asked, spend, words.private))
         found.learner.close()
     return found
 
