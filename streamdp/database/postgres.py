@@ -108,7 +108,8 @@ class ServerConnection(Connection):
         return self._over.execute(text, parameters or None)  # None: a % is no placeholder
 
     def in_transaction(self) -> bool:
-        return self._over.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+        none = psycopg.pq.TransactionStatus.IDLE, psycopg.pq.TransactionStatus.UNKNOWN  # the server has ended it
+        return self._over.info.transaction_status not in none
 
     @contextmanager
     def begin(self) -> Iterator[None]:
