@@ -90,7 +90,7 @@ class ServerConnection(Connection):
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], begins: str) -> None:
         self._connect, self._begins = connect, begins
-        self._over = connect()
+        self._over, self._begun = connect(), False
 
     def fetch(self, statement: str, parameters: Parameters = ()) -> list[tuple[object, ...]]:
         return self._execute(statement, parameters).fetchall()
@@ -108,23 +108,25 @@ class ServerConnection(Connection):
         return self._over.execute(text, parameters or None)  # None: a % is no placeholder
 
     def in_transaction(self) -> bool:
-        none = psycopg.pq.TransactionStatus.IDLE, psycopg.pq.TransactionStatus.UNKNOWN  # the server has ended it
-        return self._over.info.transaction_status not in none
+        return self._begun  # and not what the server says, which may have ended the connection
 
     @contextmanager
     def begin(self) -> Iterator[None]:
         if self._over.closed and not self.closed:
             self._over = self._connect()
         try:
+            self._begun = True
             self._over.execute(self._begins)
             yield
             self._over.commit()
         except BaseException:
             with suppress(psycopg.Error):
                 self._over.rollback()
-            if self.in_transaction():  # what the server does with it is not known
+            if self._over.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:  # it may go on at the server
                 self._over.close()
             raise
+        finally:
+            self._begun = False
 
     def close(self) -> None:
         self.closed = True

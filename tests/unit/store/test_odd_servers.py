@@ -10,7 +10,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from streamdp.database.postgres import ServerConnection
 from streamdp.errors import StoreError, StoreUnavailableError
+from streamdp.ledger.sql import transaction
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.pooler import pooled
@@ -102,3 +104,28 @@ def test_a_server_that_stops_within_the_tls_handshake_is_waited_for(hello: bool)
             used(f"postgresql://me@127.0.0.1:{listener.getsockname()[1]}/db?sslmode=require", "a")
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+def test_a_connection_that_the_server_ended_is_opened_again_by_the_next_transaction_and_not_within_one(
+    server_database: str,
+) -> None:
+    connection = ServerConnection(lambda: psycopg.connect(server_database), "SELECT 1")
+
+    def end() -> None:
+        pid = connection.fetch("SELECT pg_backend_pid()")[0][0]
+        with psycopg.connect(server_database) as admin:
+            admin.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+    def ended_within() -> None:
+        with transaction(connection):
+            end()
+            with pytest.raises(psycopg.Error):
+                connection.fetch("SELECT 1")
+            with transaction(connection):
+                connection.fetch("SELECT 1")
+
+    with contextlib.closing(connection):
+        with pytest.raises(psycopg.Error, match="closed"):
+            ended_within()
+        with transaction(connection):
+            assert connection.fetch("SELECT 1") == [(1,)]
