@@ -36,7 +36,7 @@ from streamdp.learners.hitters import Hitters
 from streamdp.learners.local_counts import CellReports, ReportPart
 from streamdp.learners.local_roots import Roots
 from streamdp.reading.doubts import BINS, at_bound, outer_bin, outside
-from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, frequencies, means
+from streamdp.reading.estimates import KNOWN, Estimates, Frequencies, frequencies, in_order, means
 
 MOST_CELLS = 1 << 16
 _Edges = Mapping[str, Any]
@@ -432,10 +432,7 @@ class DeclaredQuantile(OfNumber):
 
     def of_reports(self, parts: Sequence[Any], n: int, z: float) -> np.ndarray:
         found = np.stack([np.column_stack([part.quantiles(), part.limits(z)]) for part in parts], axis=1)
-        for group, j in np.ndindex(len(found), 3):
-            known = ~np.isnan(found[group, :, j])  # a level that is not known stays that
-            found[group, known, j] = np.sort(found[group, known, j])
-        return self.place[0] + self.place[1] * found.reshape(-1, 3)
+        return self.place[0] + self.place[1] * in_order(found).reshape(-1, 3)
 
     def widths(self, sums: bool) -> tuple[float, float]:
         if not sums:

@@ -39,7 +39,7 @@ from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
 from streamdp.privacy.mechanisms.response import epsilon_of
-from streamdp.reading.estimates import KNOWN, Ordered
+from streamdp.reading.estimates import KNOWN, Ordered, in_order
 
 SQUARES = 0.5
 """The weight of the square of a value beside the value: its noise may be larger, for it serves the interval only."""
@@ -621,11 +621,8 @@ class Ranks(Block):
             half = (self.edges[bins] - self.edges[bins - 1]) / 2  # where in its bin a number is, is not known
             low, high = (side * (z * np.sqrt(part) / n + half) for side, part in ((-1, below), (1, above)))
             found = np.stack([value, np.maximum(value + low, -1), np.minimum(value + high, 1)], axis=1)
-        found = place[0] + place[1] * found
-        for group in found.reshape(self.groups.count, -1, 3):
-            known = ~np.isnan(group[:, 0])
-            group[known] = np.sort(group[known], axis=0)  # so quantiles do not cross
-        return found
+        found = (place[0] + place[1] * found).reshape(self.groups.count, -1, 3)
+        return in_order(found).reshape(-1, 3)
 
 
 CHOICE = 0.1

@@ -18,6 +18,17 @@ Ends = tuple[float, float] | tuple[np.ndarray, np.ndarray] | np.ndarray
 """Two numbers, or two arrays of them."""
 
 
+def in_order(found: np.ndarray) -> np.ndarray:
+    """Quantiles and their limits (groups, levels, 3), each sorted by level in place, so that they do not cross.
+
+    A level that is not known, NaN, stays that.
+    """
+    for group, j in np.ndindex(len(found), 3):
+        known = ~np.isnan(found[group, :, j])
+        found[group, known, j] = np.sort(found[group, known, j])
+    return found
+
+
 def limits_of(
     limits: np.ndarray, answer: np.ndarray, shown: np.ndarray, between: Ends = (-math.inf, math.inf)
 ) -> np.ndarray:
