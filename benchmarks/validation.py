@@ -108,7 +108,7 @@ class Truth:
     def now(self) -> np.ndarray:
         """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
         validator = self._model.held_out.validator
-        scores = self._model.prediction.by(validator.point, self._X)
+        scores = self._model.prediction.by(validator.point).scores(self._X)
         return np.array([validator.errors.values(other, scores, self._y).mean() for other in (False, True)])
 
     def averages(self) -> tuple[float, float]:
