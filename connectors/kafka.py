@@ -43,7 +43,7 @@ from streamdp.data.records import (
     by_position,
     check_poll,
 )
-from streamdp.errors import ShardUnavailableError, SourceError, SourceUnavailableError, check_choice
+from streamdp.errors import ShardUnavailableError, SourceError, SourceUnavailableError, check_choice, closed_on_error
 
 if TYPE_CHECKING:
     from connectors.kafkafast import FastGroup
@@ -66,8 +66,8 @@ class KafkaSource(ShardedSource):
     does not have the offset at which to continue, or the topic was deleted and created again, `on_missing` says what
     happens: `stop` with a `SourceError`, or continue at the `earliest` or `latest` offset of the broker.
 
-    Raises the errors of `kafkaclient.connect` and of `kafkafast.FastGroup`, and `ConfigError` for another value of
-    `client`, `start` or `on_missing`.
+    Raises the errors of `kafkaclient.connect`, `kafkaclient.partitions_of` and `kafkafast.FastGroup`, and `ConfigError`
+    for another value of `client`, `start` or `on_missing`.
 
     A position is {"offset": the offset of the next message, "topic_id": the id of the topic}. The id distinguishes the
     topic from another one of the same name. Brokers before Kafka 2.8 give none.
@@ -106,28 +106,23 @@ class KafkaSource(ShardedSource):
         self._ends: dict[tuple[int, int | None], int] = {}
         self._paused = False
         self._polls = 0
-        self._topic_id: str | None = None
         self._watch = TopicWatch(topic, bootstrap_servers, options or {})
         self.lag = self._watch.lag
         """See `TopicWatch.lag`. It never waits for a broker."""
         self._group: PythonGroup | FastGroup
-        if client == "confluent":
-            from connectors.kafkafast import FastGroup
+        self._consumer = connect(bootstrap_servers, None if client == "confluent" else group, options or {})
+        with closed_on_error(self._consumer):
+            partitions_of(self._consumer, topic)
+            self._topic_id = self._watch.topic_id = topic_id(self._consumer, topic)
+            if client == "confluent":
+                from connectors.kafkafast import FastGroup
 
-            self._consumer = connect(bootstrap_servers, None, options or {})
-            self._group = FastGroup(bootstrap_servers, group, options or {})
-        else:
-            self._consumer = connect(bootstrap_servers, group, options or {})
-            self._group = PythonGroup(self._consumer)
+                self._group = FastGroup(bootstrap_servers, group, options or {})
+            else:
+                self._group = PythonGroup(self._consumer)
 
     def subscribe(self, listener: RebalanceListener) -> None:
-        """Join the group.
-
-        Raises `SourceError` if there is no such topic, and `SourceUnavailableError` if no broker answers; then it may
-        be called again.
-        """
-        partitions_of(self._consumer, self.topic)
-        self._topic_id = self._watch.topic_id = topic_id(self._consumer, self.topic)
+        """Join the group."""
         self._watch.start()
         leave = partial(self._leave, listener.revoked), partial(self._leave, listener.lost)
         self._group.subscribe(self.topic, self._hold, *leave)

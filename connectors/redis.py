@@ -5,7 +5,8 @@ to a stream: so entries that were trimmed before they were read, and a stream th
 recognised. One transaction of Redis reads the counts and the entries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import orjson
 
 from connectors.jsonrows import encode_json
 from streamdp.data.records import Batch, Encoder, Position, Source, check_poll
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs, raise_alone
 
 try:
     import redis
@@ -35,7 +36,8 @@ class RedisSource(Source):
     `keep_payload`, the entries that do not fit are in their dead letters, as JSON. `options` are those of
     `redis.Redis`, such as `username` and `password`.
 
-    Dead letters have the reasons of `jsonrows.encode_json`. Raises `ConfigError` if the address is not understood.
+    Dead letters have the reasons of `jsonrows.encode_json`. Raises `ConfigError` if the address is not understood, and
+    `SourceError` if the server refuses to read the stream, or has none and it is not followed.
     """
 
     share: float | None = None
@@ -64,6 +66,8 @@ class RedisSource(Source):
         except ValueError:
             raise ConfigError("source.url: expected redis://HOST:PORT/DATABASE, or rediss:// for TLS") from None
         self._client.set_response_callback("XRANGE", lambda entries: entries)  # the client's own loses repeated fields
+        with suppress(SourceUnavailableError):  # `poll` says it, and a run waits for the server
+            self._ask(1)
 
     def recognise(self, key: bytes) -> None:
         """Do nothing: ids and counts of entries distinguish streams, without a `key`."""
@@ -85,30 +89,38 @@ class RedisSource(Source):
         does not answer.
         """
         check_poll(max_records, timeout_s)
-        try:
+        with self._errors():
             if self._at_end and self._follow and timeout_s > 0:
                 self._client.xread({self._stream: self._id}, count=1, block=max(1, int(1000 * min(timeout_s, 1.0))))
-            return self._read(min(max_records, MOST_ENTRIES))
-        except redis.RedisError as error:
-            if isinstance(error, redis.ResponseError | redis.AuthenticationError):
-                code = str(error).partition(" ")[0]  # a word such as WRONGTYPE or NOAUTH
-                problem: SourceError = SourceError(f"Redis refused to read the stream {self._stream!r}: {code}")
-            else:
-                problem = SourceUnavailableError(f"Redis does not answer, to read the stream {self._stream!r}")
-        raise problem
+        return self._read(min(max_records, MOST_ENTRIES))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (redis.ResponseError, redis.AuthenticationError) as error:
+            code = str(error).partition(" ")[0]  # a word such as WRONGTYPE or NOAUTH
+            raise_alone(SourceError(f"Redis refused to read the stream {self._stream!r}: {code}"))
+        except redis.RedisError:
+            raise_alone(SourceUnavailableError(f"Redis does not answer, to read the stream {self._stream!r}"))
+
+    def _ask(self, most: int) -> tuple[dict[str, Any] | None, list[Any]]:
+        """What Redis says of the stream, None if there is none, and its next entries."""
+        with self._errors():
+            both = self._client.pipeline(transaction=True)
+            both.xinfo_stream(self._stream)
+            both.xrange(self._stream, min=f"({self._id}", max="+", count=most)
+            info, entries = both.execute(raise_on_error=False)
+            if isinstance(entries, Exception):
+                raise entries
+            missing = isinstance(info, Exception) and "no such key" in str(info)
+            if isinstance(info, Exception) and not missing:
+                raise info
+        self._check(info := None if missing else info)
+        return info, entries
 
     def _read(self, most: int) -> Batch:
-        both = self._client.pipeline(transaction=True)
-        both.xinfo_stream(self._stream)
-        both.xrange(self._stream, min=f"({self._id}", max="+", count=most)
-        info, entries = both.execute(raise_on_error=False)
-        if isinstance(entries, Exception):
-            raise entries
-        if isinstance(info, Exception):
-            if "no such key" not in str(info):
-                raise info
-            info = None
-        self._check(info)
+        info, entries = self._ask(most)
         self._at_end = len(entries) < most
         first = self._row + 1
         if entries:

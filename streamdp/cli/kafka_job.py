@@ -69,18 +69,13 @@ def run_worker(
     assert isinstance(kafka, KafkaSourceConfig), "`run` has refused others"
     need_clients()
     with ExitStack() as stack:
-        store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
-        say_opened(store)
-        snapshots = _patiently(lambda: Store.snapshots(config.store_path, config.job))
-        learned = any(snapshot.counts.learned for snapshot in snapshots)
-        warn_if_not_private(config.build_estimator(store.ledger))
-        say_cheaper(config)
 
         def connect() -> KafkaSource:
             with naming(kafka.servers):
                 return kafka.build_source(config.job, config.build_schema(), config.key_is_subject)
 
         source = _patiently(connect)
+        stack.callback(source.close)
         display = stack.enter_context(WorkerDisplay(source.lag))
         spend = config.build_estimator().record_budget
         observers: list[Observer] = [display, Expected(config.expected_records, spend, warn)]
@@ -104,7 +99,13 @@ def run_worker(
         dead_letters = _patiently(kafka.build_dead_letters)
         if dead_letters is not None:
             stack.callback(dead_letters.close)
-
+        # Last, because what fails before leaves no new store behind.
+        store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
+        say_opened(store)
+        snapshots = _patiently(lambda: Store.snapshots(config.store_path, config.job))
+        learned = any(snapshot.counts.learned for snapshot in snapshots)
+        warn_if_not_private(config.build_estimator(store.ledger))
+        say_cheaper(config)
         worker = Worker(
             source,
             lambda: config.build_estimator(store.ledger),

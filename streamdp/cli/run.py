@@ -165,22 +165,22 @@ def _run_alone(
     with ExitStack() as stack:
         source = settings.build(config.build_schema())
         stack.callback(source.close)
-        store = stack.enter_context(config.open_store(accepted))
+        display = stack.enter_context(_display(config, lambda: source.share))
+        publisher = stack.enter_context(Publisher(config, (display.committed,), display.published))
+        dead_letters = settings.build_dead_letters()
+        if dead_letters is not None:
+            stack.callback(dead_letters.close)
+        store = stack.enter_context(config.open_store(accepted))  # last: what fails before leaves no new store behind
         say_opened(store)
         if store.source_key is not None:
             source.recognise(store.source_key)
         estimator = config.build_estimator(store.ledger)
         warn_if_not_private(estimator)
-        dead_letters = settings.build_dead_letters()
-        if dead_letters is not None:
-            stack.callback(dead_letters.close)
-        display = stack.enter_context(_display(config, lambda: source.share))
         if (before := store.load()) is not None:
             display.resumed(before)
         else:
             display.followed(estimator)
         _say_opening(settings, estimator)
-        publisher = stack.enter_context(Publisher(config, (display.committed,), display.published))
         expected = Expected(config.expected_records, estimator.record_budget, warn)
         runner = Runner(
             source,

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -111,13 +112,14 @@ def mix(job: Job, idle_seconds: IdleSeconds = None) -> None:
     agreed, path = agreement(config), source.shuffler_store
     assert path is not None, "load_config sets it"
     wait = math.inf if source.wait_seconds is None else source.wait_seconds
-    with Store(path, config.job, agreed.digest) as store:
+    with ExitStack() as held:
+        store = cache(lambda: held.enter_context(Store(path, config.job, agreed.digest)))  # none without the topics
 
         def attempt(stopping: Stopping) -> None:
             with ExitStack() as stack:
                 messages = stack.enter_context(closing(_log(source, source.messages)))
                 shuffled = stack.enter_context(closing(_outlet(source, source.shuffled)))
-                mixer = Mixer(agreed, messages, shuffled, store, wait_seconds=wait, tell=_tell)
+                mixer = Mixer(agreed, messages, shuffled, store(), wait_seconds=wait, tell=_tell)
                 mixer.run(stopping, idle_seconds)
                 if messages.kept is not None:
                     say(f"forwarded messages are still in the topic {source.messages!r}: {messages.kept}")
@@ -125,7 +127,7 @@ def mix(job: Job, idle_seconds: IdleSeconds = None) -> None:
 
         last: dict[str, int] = {}
         reason = _patiently(source, attempt)
-        snapshot = store.load()
+        snapshot = store().load()
     _tell("end", reason=reason, forwarded=0 if snapshot is None else snapshot.counts.learned, **last)
 
 
@@ -152,21 +154,20 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
         changed = bool(learned) and stored != config.text()
         return Terms(agreed.digest if changed else config.fingerprint(), config.text())
 
-    with (
-        Publisher(config, (measured,), warn) as publisher,
-        Store(config.store_path, config.job, config.fingerprint(), config=config.text(), continued=same) as store,
-    ):
+    given = config.store_path, config.job, config.fingerprint()
+    with Publisher(config, (measured,), warn) as publisher, ExitStack() as held:
+        store = cache(lambda: held.enter_context(Store(*given, config=config.text(), continued=same)))  # as in `mix`
 
         def attempt(stopping: Stopping) -> None:
             with ExitStack() as stack:
                 shuffled = stack.enter_context(closing(_log(source, source.shuffled)))
                 points = stack.enter_context(closing(_outlet(source, source.points)))
                 estimator: Any = config.build_estimator()
-                learner = ShuffleLearner(agreed, estimator, shuffled, points, store, publish=[publisher], tell=_tell)
+                learner = ShuffleLearner(agreed, estimator, shuffled, points, store(), publish=[publisher], tell=_tell)
                 learner.run(stopping, idle_seconds)
 
         reason = _patiently(source, attempt)
-        snapshot = store.load()
+        snapshot = store().load()
     _tell("end", reason=reason, learned=0 if snapshot is None else snapshot.counts.learned)
 
 

@@ -34,9 +34,9 @@ class RedisSourceConfig(ReadConfig):
         return self.stream
 
     def build(self, encoder: "Encoder") -> "RedisSource":
-        """Make the source, whose columns the `encoder` reads; it connects with the first poll.
+        """Make the source, whose columns the `encoder` reads.
 
-        Raises `ConfigError` if the password cannot be read.
+        Raises `ConfigError` if the password cannot be read, and the errors of `connectors.redis.RedisSource`.
         """
         from connectors.redis import RedisSource
 

@@ -440,7 +440,7 @@ def test_a_broker_that_is_down_at_the_start_and_goes_away_later(
         assert "no answer from" in command.errors[0]
         assert f"127.0.0.1:{port}" in command.errors[0]
         with Proxy(proxy.port, listen=port):
-            command.until(lambda: _learned(tmp_path / "b.db") == 1)
+            command.until(lambda: (tmp_path / "b.db").exists() and _learned(tmp_path / "b.db") == 1)
             told = len(command.of("source"))
             with proxy.away():
                 send(broker.bootstrap, topic, good)
@@ -516,7 +516,7 @@ def test_sigterm_before_the_work_begins_ends_the_command_in_order(tmp_path: Path
         command.process.send_signal(signal.SIGTERM)
         assert command.end() == 0
     assert all("trying again" in line for line in command.errors), command.errors
-    assert _learned(tmp_path / "s.db") == 0
+    assert not (tmp_path / "s.db").exists()
 
 
 def test_payloads_are_kept_only_where_the_user_wants_it(
@@ -563,6 +563,14 @@ def test_a_port_that_is_taken(trained: Trained, quick: Quick) -> None:
             2, "run", "job.yaml", "--metrics-port", port, folder=trained.folder, bootstrap=trained.bootstrap
         )
     assert err == f"streamdp: --metrics-port {port}: address already in use\n"
+
+
+def test_a_topic_that_is_not_there_leaves_no_store(quick: Quick, tmp_path: Path, broker: Any) -> None:
+    for more in ("", "\n  client: confluent"):
+        (tmp_path / "job.yaml").write_text(small_job("there-is-none" + more, "j", "s.db"))
+        err = quick.error(3, "run", "job.yaml", bootstrap=broker.bootstrap)
+        assert "there is no topic 'there-is-none'" in err
+        assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------

@@ -71,10 +71,13 @@ def read(settings: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 def refusal(settings: dict[str, Any], position: dict[str, Any]) -> str:
-    with closing(source(settings)) as later:
-        later.seek(position)
-        with pytest.raises(SourceError) as error:
+    def read_on() -> None:
+        with closing(source(settings)) as later:
+            later.seek(position)
             later.poll(10, 0.0)
+
+    with pytest.raises(SourceError) as error:
+        read_on()
     return str(error.value)
 
 
@@ -226,13 +229,18 @@ def test_a_stream_made_anew_is_refused(client: redis.Redis, settings: dict[str, 
     fill(client, stream, 20)
     position = read(settings, 20)
     client.delete(stream)
-    assert "deleted or made anew" in refusal(settings, position)
+    assert "has no stream" in refusal(settings, position)
     fill(client, stream, 19, first=first)
     assert "deleted or made anew" in refusal(settings, position)
 
 
-def test_a_server_or_stream_that_is_not_there(client: redis.Redis, settings: dict[str, Any]) -> None:
+def test_a_server_or_stream_that_is_not_there(
+    client: redis.Redis, settings: dict[str, Any], tmp_path: Path, quick: Quick
+) -> None:
     stream = settings["source"]["stream"]
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
+    assert "has no stream" in quick.error(3, "run", "job.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
     assert "has no stream" in refusal(settings, {"id": "0-0", "row": 0})
     client.set(stream, "text")
     assert "WRONGTYPE" in refusal(settings, {"id": "0-0", "row": 0})

@@ -417,6 +417,7 @@ def test_mistakes_of_the_commands(quick: Quick, tmp_path: Path, broker: Any) -> 
         code, _, err = quick("shuffle", *command, bootstrap=broker.bootstrap)
         assert (code, err.count("\n")) == (3, 1), err
         assert "there is no topic 'there-is-no-" in err
+        assert not [*tmp_path.glob("*.db*")]
     code, _, err = quick("shuffle", "randomize", "job.yaml", "none.csv", bootstrap=broker.bootstrap)
     assert (code, err.count("\n")) == (3, 1), err
     err = quick.error(2, "shuffle", "randomize", "job.yaml", "-", bootstrap=broker.bootstrap)

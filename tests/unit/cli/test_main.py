@@ -201,6 +201,15 @@ def test_a_group_without_a_command_shows_its_help(group: list[str], quick: Quick
     assert err == quick(*group, "--help")[1]
 
 
+@pytest.mark.parametrize("name", ["source.path", "source.dead_letters", "publish", "holdout"])
+def test_a_run_that_fails_before_it_learns_leaves_no_store(
+    trained: Path, tmp_path: Path, quick: Quick, name: str
+) -> None:
+    shutil.copy(trained / "data.csv", tmp_path)
+    quick.error(4 if name == "publish" else 3, "run", "data.csv", *FLAGS, *PEOPLE, "--set", f"{name}=none/data.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
 def test_a_store_that_lost_commits_goes_on_only_if_the_user_says_so(
     trained: Path, tmp_path: Path, quick: Quick
 ) -> None:
