@@ -208,6 +208,12 @@ class Definition(Settings):
         subject = self.schema_.subject
         return None if subject is None else (subject.column, subject.type)
 
+    @property
+    def time(self) -> tuple[str, str] | None:
+        """By what a cap that renews counts records: a column and its unit; None: by the moment, or there is none."""
+        time = self.schema_.time
+        return None if time is None or not isinstance(self.cap_budget, RenewingCap) else (time.column, time.unit)
+
     def promise(self) -> Promise:
         """What people are promised."""
         estimator = self.build_estimator()
@@ -216,9 +222,11 @@ class Definition(Settings):
         return Promise(
             budget=str(estimator.record_budget),
             own=own,
-            covers=items,
+            private=estimator.private,
+            covers=1 if self.people is None else items,
             cap=self.cap,
             people=self.people,
+            time=self.time,
             trust=self.trust,
             shuffled=None if self.shuffled is None else str(self.shuffled.of(cast(PureDP, estimator.record_budget))),
         )
@@ -397,10 +405,11 @@ class StoredDefinition(Definition):
         """What former models have spent, as a sentence."""
         former = [[old for old in promises if old.learned] for promises in models(self.promises)[:-1]]
         listed = ", ".join(
-            f"{each[-1].learned:,} records with {', then '.join(dict.fromkeys(old.budget for old in each))}"
+            f"{each[-1].learned:,} records with {', then '.join(dict.fromkeys(old.spend for old in each))}"
             for each in filter(None, former)
         )
-        counted = all((old.cap, old.people) == (self.cap, self.people) for old in self.promises)
+        mine = True, self.cap, self.people, self.time
+        counted = all((old.private, old.cap, old.people, old.time) == mine for old in self.promises)
         bounds = "bounds" if counted else "does not bound"
         held = "" if self.cap is None else f"; the cap {self.cap} {bounds} a person's total over all of them"
         return (

@@ -27,9 +27,11 @@ class Promise(Settings):
     - `learned`: how many records the model had learned then; 0 for the present promise.
     - `budget`: what a record spends in all: on the model, on its answer, and on statistics.
     - `own`: whether a record may bring a budget of its own in place of it.
+    - `private`: whether there is noise that nobody can subtract.
     - `covers`: how many records of a person one budget covers.
     - `cap`: what a person may spend. None: no cap.
-    - `people`: the column that names people, and its type. By another one, a ledger counts each person anew.
+    - `people`: the column that names people, and its type. By another one, each person counts anew.
+    - `time`: the column by which a cap that renews counts records, and its unit. None: none does.
     - `trust`: who may see the raw records.
     - `shuffled`: what is promised if a shuffler of reports is trusted, too. None: nothing is.
     - `ended`: whether another model followed, and not only another promise.
@@ -38,12 +40,19 @@ class Promise(Settings):
     learned: int = 0
     budget: str
     own: bool = False
+    private: bool = True
     covers: int = 1
     cap: str | None = None
     people: tuple[str, str] | None = None
+    time: tuple[str, str] | None = None
     trust: Trust
     shuffled: str | None = None
     ended: bool = False
+
+    @property
+    def spend(self) -> str:
+        """What a record spent, in words."""
+        return self.budget if self.private else f"no noise that protects it, for {self.budget}"
 
 
 def models(made: Sequence[Promise]) -> list[tuple[Promise, ...]]:
@@ -64,6 +73,8 @@ def weaker(old: Promise, new: Promise) -> list[str]:
 def _weaker(old: Promise, new: Promise) -> Iterator[str]:
     if not implies(parse_budget(new.budget), parse_budget(old.budget)):
         yield f"a record spent {old.budget} in all and now spends {new.budget}"
+    if old.private and not new.private:
+        yield f"a record spent {old.budget} in all and now has no noise that protects it"
     if new.own and not old.own:
         yield f"a record spent {old.budget} in all and may now bring a budget of its own"
     if old.shuffled is not None and not (
@@ -73,6 +84,8 @@ def _weaker(old: Promise, new: Promise) -> Iterator[str]:
     if new.covers < old.covers:
         yield f"one budget covered up to {old.covers} records of a person and now covers {new.covers}"
     yield from _of_caps(old, new)
+    if new.people != old.people and (old.cap is not None or old.covers > 1):
+        yield f"people are named by {_named(new.people)} and no longer by {_named(old.people)}, so each counts anew"
     if not _SEEN_BY[new.trust] <= _SEEN_BY[old.trust]:
         yield f"raw records were for trust: {old.trust} and are now for trust: {new.trust}"
 
@@ -82,13 +95,15 @@ def _of_caps(old: Promise, new: Promise) -> Iterator[str]:
         return
     if new.cap is None:
         yield f"a person could spend {old.cap} and now has no cap"
-    elif not same_kind(parse_cap(new.cap), parse_cap(old.cap)):
+        return
+    if not same_kind(parse_cap(new.cap), parse_cap(old.cap)):
         yield f"a person could spend {old.cap} and now {new.cap}, a cap of another kind, and perhaps both together"
-    elif allows_more(parse_cap(new.cap), parse_cap(old.cap)):
+        return
+    if allows_more(parse_cap(new.cap), parse_cap(old.cap)):
         yield f"a person could spend {old.cap} and now {new.cap}"
-    if new.people != old.people:
-        yield f"people are named by {_named(new)} and no longer by {_named(old)}, so each of them has a cap anew"
+    if new.time != old.time:
+        yield f"a record's time was {_named(old.time)} and is now {_named(new.time)}, so it counts in another period"
 
 
-def _named(promise: Promise) -> str:
-    return "nothing" if promise.people is None else "{} ({})".format(*promise.people)
+def _named(column: tuple[str, str] | None) -> str:
+    return "no column" if column is None else "{} ({})".format(*column)

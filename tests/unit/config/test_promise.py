@@ -47,7 +47,9 @@ def on(steps: Sequence[tuple[JobConfig, int]], then: JobConfig, *, accept: bool 
     return then.continued(text, learned, accept, True)
 
 
-DELTA = "eps=3,delta=1e-5"
+DELTA, DAY = "eps=3,delta=1e-5", "eps=3 per 1 day"
+OF_8 = {"trust": "window", "items_per_user": 8}
+BY_T, BY_U = ({"time": {"column": column, "unit": "iso"}} for column in "tu")
 WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "a larger budget": ([(job(), 9)], job(budget="eps=2"), "spent eps=1 in all and now spends eps=2"),
     "a larger cap": ([(job(), 9)], job("eps=4"), "could spend eps=3 and now eps=4"),
@@ -70,10 +72,23 @@ WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
         "for trust: nobody and are now for trust: proc",
     ),
     "a delta": ([(job(DELTA), 9)], job(DELTA, "eps=1,delta=1e-6"), "now spends eps=1,delta=1e-06"),
-    "people by another column": ([(job(), 9)], job(subject="plane"), "each of them has a cap anew"),
+    "people by another column": ([(job(), 9)], job(subject="plane"), "by plane (text) and no longer by who (text)"),
+    "people of windows by another column": (
+        [(job(None, DELTA, model=OF_8), 9)],
+        job(None, DELTA, model=OF_8, subject="plane"),
+        "by plane",
+    ),
+    "nobody named": (
+        [(job(None, DELTA, model=OF_8), 9)],
+        job(None, DELTA, model=OF_8, subject=None),
+        "covered up to 8 records of a person and now covers 1",
+    ),
+    "no noise": ([(job(), 9)], job(model={"trust": "nobody", "mechanism": "none"}), "now has no noise"),
+    "another time": ([(job(DAY, schema=BY_T), 9)], job(DAY, schema=BY_U), "was t (iso) and is now u (iso)"),
+    "no time": ([(job(DAY, schema=BY_T), 9)], job(DAY), "was t (iso) and is now no column"),
     "budgets of records": ([(job(), 9)], job(schema={"budget": "b"}), "bring a budget of its own"),
     "fewer records under a budget": (
-        [(job(DELTA, model={"trust": "window", "items_per_user": 8}), 9)],
+        [(job(DELTA, model=OF_8), 9)],
         job(DELTA, model={"trust": "window", "items_per_user": 4}),
         "covered up to 8 records of a person and now covers 4",
     ),
@@ -101,6 +116,8 @@ def test_a_weaker_promise_needs_the_flag(name: str) -> None:
         (job(DELTA, "eps=1,delta=1e-6"), job(DELTA), False),
         (job(statistics=SUMS), job(statistics=dict(reversed(SUMS.items()))), True),
         (job(None), job(None, subject="plane"), True),
+        (job(None, DELTA, model=OF_8, subject=None), job(None, DELTA, model=OF_8), False),
+        (job(model={"trust": "nobody", "mechanism": "none"}), job(), False),
         (job(None), job(None, statistics=SUMS, beside=True), True),
     ],
 )
@@ -111,6 +128,16 @@ def test_a_promise_that_is_not_weaker_needs_no_word(old: JobConfig, new: JobConf
     else:
         with pytest.raises(ConfigError, match="--accept-budget"):
             on([(new, 9)], old)
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [(job(DAY, schema=BY_T), job(DAY, schema=BY_U)), (job(model={"trust": "nobody", "mechanism": "none"}), job())],
+)
+def test_a_cap_bounds_no_total_over_other_times_and_over_no_noise(former: JobConfig, now: JobConfig) -> None:
+    said = read_definition(on([(former, 9)], now, accept=True).config).said_of_former()
+    assert "does not bound a person's total" in said
+    assert ("no noise that protects it" in said) == (former.model.mechanism == "none")
 
 
 def test_an_order_of_statistics_is_no_change() -> None:
@@ -162,9 +189,11 @@ PROMISES = st.builds(
     Promise,
     budget=BUDGETS,
     own=st.booleans(),
+    private=st.booleans(),
     covers=st.integers(1, 3),
     cap=CAPS,
     people=st.sampled_from([("a", "text"), ("b", "text")]),
+    time=st.sampled_from([None, ("t", "iso"), ("u", "iso")]),
     trust=st.sampled_from(["nobody", "process", "window", "shuffler"]),
 )
 
