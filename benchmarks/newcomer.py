@@ -366,10 +366,10 @@ def draw(folder: Path, beside: Beside) -> tuple[float, str]:
     with contextlib.chdir(folder):
         for left in Path().glob("data.db*"):
             left.unlink()
-        code, _, said = command("run", "job.yaml")
-        assert code == 0, said
+        code, said, error = command("run", "job.yaml")
+        assert code == 0, error
         model = committed("data.db", None).estimator
-    verdict = next((line.split("validation: ")[1] for line in said.splitlines() if "validation: " in line), "")
+    verdict = json.loads(said.splitlines()[-1]).get("validation", "")
     return beside.error(model), next((known for known in SAYS if SAYS[known] in verdict), "none")
 
 

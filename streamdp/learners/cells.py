@@ -153,8 +153,8 @@ class Block:
         """How `BlockSums` sums the vectors of rows times a scale, which it may round to whole numbers."""
         raise NotImplementedError
 
-    def chosen(self, sums: np.ndarray, rows: int, mu: float, rng: FreshRng) -> np.ndarray:
-        """Which of its exact sums (size,) of so many `rows` are released, as 1 and 0, by words of `rng`.
+    def chosen(self, counts: np.ndarray, mu: float, rng: FreshRng) -> np.ndarray:
+        """Which of its numbers are released, as 1 and 0, by its exact `counts` (size,) and words of `rng`.
 
         `mu` is that of `choice`.
         """
@@ -667,23 +667,24 @@ class Chosen(Block):
     def distance_l1(self) -> float:
         return 2.0 * self.tables
 
-    def distances(self, sums: np.ndarray, rows: int) -> np.ndarray:
-        """By table, its l1 distance from that of independent columns; one row moves it by at most 6 + 4 / `rows`.
+    def distances(self, counts: np.ndarray) -> np.ndarray:
+        """By table of `counts` (size,) of n rows, its l1 distance from that of independent columns.
 
-        `sums`: the exact counts (size,), times any factor.
+        One row moves it by at most 6 + 4 / n.
         """
         ends = np.cumsum([piece.size for piece in self.pieces])[:-1]
         found = []
-        for piece, part in zip(self.pieces, np.split(sums, ends), strict=True):
-            table = part.reshape(piece.groups.count, piece.bins.count) * (rows / part.sum())
+        for piece, part in zip(self.pieces, np.split(counts, ends), strict=True):
+            table, rows = part.reshape(piece.groups.count, piece.bins.count), max(part.sum(), 1.0)
             found.append(float(np.abs(table - np.outer(table.sum(axis=1), table.sum(axis=0)) / rows).sum()))
         return np.array(found)
 
-    def chosen(self, sums: np.ndarray, rows: int, mu: float, rng: FreshRng) -> np.ndarray:
+    def chosen(self, counts: np.ndarray, mu: float, rng: FreshRng) -> np.ndarray:
         epsilon, pairs = epsilon_of(GaussianDP(mu / math.sqrt(self.tables))), combinations(range(len(self.indices)), 2)
         free = dict(enumerate(pairs))
         group, chosen = [*range(len(self.indices))], np.zeros(len(free))
-        distances = np.rint(self.distances(sums, rows) * _GRID)
+        distances = np.rint(self.distances(counts) * _GRID)
+        rows = max(float(counts[: self.pieces[0].size].sum()), 1.0)  # those that are in it: an exception may lose some
         moved = (6 + 4 / rows + 2 * _ROUNDING * rows) * _GRID + 1
         for _ in range(self.tables):
             free = {i: (a, b) for i, (a, b) in free.items() if group[a] != group[b]}

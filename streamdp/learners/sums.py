@@ -86,8 +86,8 @@ class BatchSum(Protocol):
     def add(self, X: np.ndarray, rng: AnyRng) -> None:
         """Add rows X (n, p), with words of `rng`."""
 
-    def close(self, rng: AnyRng, rows: int) -> np.ndarray:
-        """The noisy sum of the batch, which has so many rows, as a new array, with words of `rng`."""
+    def close(self, rng: AnyRng) -> np.ndarray:
+        """The noisy sum of the batch as a new array, with words of `rng`."""
 
     def wipe(self) -> None:
         """Forget the batch."""
@@ -128,7 +128,7 @@ class Pan(BatchSum):
     def add(self, X: np.ndarray, rng: AnyRng) -> None:
         self.sums.add(X, self.sum.total)
 
-    def close(self, rng: Any, rows: int) -> np.ndarray:
+    def close(self, rng: Any) -> np.ndarray:
         return self.sum.close(rng)
 
     def wipe(self) -> None:
@@ -160,13 +160,13 @@ class Held(Pan):
     def open(self, rng: AnyRng, batch: int) -> None:
         """See `BatchSum.open`."""
 
-    def close(self, rng: Any, rows: int) -> np.ndarray:
+    def close(self, rng: Any) -> np.ndarray:
         """See `BatchSum.close`; numbers that are not chosen are 0."""
         shown, at = np.ones(len(self.total)), 0
-        for block, mu in self._choices.items():
-            sums = self.total[at : (at := at + block.size)]
-            shown[at - block.size : at] = block.chosen(sums, rows, mu, rng)
-        return shown * super().close(rng, rows)
+        for block, factor in self.parts:
+            counts = self.total[at : (at := at + block.size)] / np.rint(factor * self.sum.cells)
+            shown[at - block.size : at] = block.chosen(counts, self._choices[block], rng)
+        return shown * super().close(rng)
 
 
 class Mixed(BatchSum):
@@ -206,7 +206,7 @@ class Mixed(BatchSum):
     def kernel(self, p: int) -> MixedRows:
         return MixedRows(self._vectors, self._params.g, self._params.b, self._ones, p)
 
-    def close(self, rng: Any, rows: int) -> np.ndarray:
+    def close(self, rng: Any) -> np.ndarray:
         return Analyzer(self._params).closed(self._ones, rng)
 
     def wipe(self) -> None:
@@ -326,7 +326,7 @@ class Sums(Learner):
 
     def close(self) -> None:
         if self.open.taken:
-            total, variance = self._sum.close(self.rng, self.open.taken), self._sum.variance
+            total, variance = self._sum.close(self.rng), self._sum.variance
             self.discard()
             self.texts = {block: added([one, self._sum.texts[block]]) for block, one in self.texts.items()}
             self._state = self._state + np.append(total, variance)
@@ -459,10 +459,10 @@ class HeldPure(PanPure):
     def kernel(self, p: int) -> RecordKernel | None:
         return None if self.kept else super().kernel(p)
 
-    def close(self, rng: Any, rows: int) -> np.ndarray:
+    def close(self, rng: Any) -> np.ndarray:
         released = {block: one.close(rng) for block, one in self.kept.items()}
         self.texts = {block: texts for block, (_, texts) in released.items() if texts is not None}
-        total, found = super().close(rng, rows), []
+        total, found = super().close(rng), []
         for block, _ in self.parts:
             if block in released:
                 found.append(released[block][0])

@@ -258,7 +258,7 @@ def of_windows(kind: Any, blocks: Any, budget: Any, noise: float) -> tuple[np.nd
             held.wipe()
             held.open(rng, 3)
             held.add(np.vstack([REST, record]), rng)
-            released = held.total / held.sum.cells if kind is PanPure else held.close(rng, 3)
+            released = held.total / held.sum.cells if kind is PanPure else held.close(rng)
             away = [np.abs(released - mean) for mean in means]
             runs[i] = np.sum(away[1] - away[0] if kind is not Held else away[1] ** 2 - away[0] ** 2)
         found.append(runs)
@@ -334,7 +334,7 @@ def test_a_choice_of_tables_keeps_the_claim_and_a_tenth_of_its_noise_does_not() 
         for last in ("111", "001"):
             rows = np.array([[int(one) for one in row] for row in [*rest, last]])
             pairs = [np.bincount(2 * rows[:, i] + rows[:, j], minlength=4) for i, j in ((0, 1), (0, 2), (1, 2))]
-            runs = [chosen.chosen(np.concatenate(pairs), len(rows), mu, rng) for _ in range(RUNS)]
+            runs = [chosen.chosen(np.concatenate(pairs), mu, rng) for _ in range(RUNS)]
             found.append(np.array([shown[8] - shown[4] for shown in runs]))
         return lower_bound(GaussianDP(1.0), *found)
 
@@ -424,7 +424,7 @@ def test_batches_of_a_process_have_laplace_noise_at_both_ends() -> None:
         pan.wipe()
         pan.open(rng, 1)
         first = pan.total / pan.sum.cells
-        found.append([first, pan.close(rng, 0) - first])
+        found.append([first, pan.close(rng) - first])
     ends = np.array(found) * 2.0  # the factor of a count is 1 / 2
     assert pan.variance * 4 == pytest.approx(16.0, rel=1e-4)
     for end in (ends[:, 0], ends[:, 1]):
