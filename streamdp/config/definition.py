@@ -432,7 +432,7 @@ class StoredDefinition(Definition):
 
     def _changes(self) -> list[str]:
         notes = [
-            f"until {old.learned:,} records were learned, the default budget was {old.budget}"
+            f"until {old.learned:,} records were learned, the default budget was {parse_budget(old.budget)}"
             + ("" if old.cap is None else f" and the cap {old.cap}")
             for old in models(self.promises)[-1]
             if old.learned

@@ -52,7 +52,8 @@ class Promise(Settings):
     @property
     def spend(self) -> str:
         """What a record spent, in words."""
-        return self.budget if self.private else f"no noise that protects it, for {self.budget}"
+        spent = f"{parse_budget(self.budget)}"
+        return spent if self.private else f"no noise that protects it, for {spent}"
 
 
 def models(made: Sequence[Promise]) -> list[tuple[Promise, ...]]:
@@ -71,12 +72,13 @@ def weaker(old: Promise, new: Promise) -> list[str]:
 
 
 def _weaker(old: Promise, new: Promise) -> Iterator[str]:
-    if not implies(parse_budget(new.budget), parse_budget(old.budget)):
-        yield f"a record spent {old.budget} in all and now spends {new.budget}"
+    spent, spend = parse_budget(old.budget), parse_budget(new.budget)
+    if not implies(spend, spent):
+        yield f"a record spent {spent} in all and now spends {spend}"
     if old.private and not new.private:
-        yield f"a record spent {old.budget} in all and now has no noise that protects it"
+        yield f"a record spent {spent} in all and now has no noise that protects it"
     if new.own and not old.own:
-        yield f"a record spent {old.budget} in all and may now bring a budget of its own"
+        yield f"a record spent {spent} in all and may now bring a budget of its own"
     if old.shuffled is not None and not (
         new.shuffled is not None and implies(parse_budget(new.shuffled), parse_budget(old.shuffled))
     ):

@@ -97,7 +97,7 @@ def read_history(state: Any) -> CapHistory:
 
 
 def _sum(bounds: list[Cap]) -> str:
-    each = "; ".join(map(str, bounds))
+    each = "; ".join(map("{}".format, bounds))
     alike = set(map(type, bounds))
     total = Spend.of(bounds).guarantee() if alike in ({PureDP}, {GaussianDP}) else None  # type: ignore[arg-type]
     return each if total is None else f"{each}; their sum is {total}"

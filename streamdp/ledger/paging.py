@@ -153,7 +153,7 @@ class PagedRows(MemoryRows):
     def _check_cap(self, connection: Connection) -> None:
         if (cap := read_cap(connection)) is not None and cap != self._cap:
             raise StoreMismatchError(
-                f"the cap of this database is {cap} now, and this job has {self._cap}: change that, and start it again"
+                f"the cap of this database is {cap!s} now, and this job has {self._cap!s}: change that and start again"
             )
 
     def admit(self, slots: np.ndarray, terms: np.ndarray) -> np.ndarray:

@@ -66,8 +66,8 @@ class RenewingCap:
 
     def __str__(self) -> str:
         limits = f"late {in_units(self.late)}, ahead {in_units(self.ahead)}"
-        total = "" if self.total is None else f", total {self.total}"
-        return f"{self.budget} per {in_units(self.length)}, {limits}{total}"
+        total = "" if self.total is None else f", total {self.total!s}"
+        return f"{self.budget!s} per {in_units(self.length)}, {limits}{total}"
 
     def codes(self, times: np.ndarray) -> np.ndarray:
         """Return the number of the period of each time, from 1, (n,) int64; times are seconds since 1970, 0 or more."""

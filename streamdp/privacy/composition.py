@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamdp.errors import BudgetError
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, no_budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, no_budget, rounded_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Spend:
         if self.epsilon == 0:
             return GaussianDP(math.sqrt(self.mu_squared))
         if delta <= self.delta:
-            raise BudgetError(f"delta must be above the {self.delta:g} already spent, got {delta:g}")
+            raise BudgetError(f"delta must be above the {rounded_up(self.delta)} already spent, got {delta:g}")
         return ApproxDP(_mixed_epsilon(self, delta - self.delta), delta)
 
 

@@ -11,6 +11,7 @@ says in `neighbours` what exactly is replaced and what is public.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING
 
 import scipy
@@ -44,13 +45,40 @@ def _positive(name: str, value: float) -> float:
     return number
 
 
-def _text(value: float) -> str:
+def rounded_up(value: float, digits: int = 6) -> str:
+    """A number in this many digits, rounded up: rounding must not make a promise look stronger.
+
+    >>> rounded_up(0.19999999999999996), rounded_up(0.30000000000000004), rounded_up(1e-08)
+    ('0.2', '0.300001', '1e-08')
+    """
+    nearest = f"{value:.{digits}g}"
+    if float(nearest) >= value:  # such as 1e-08, whose double is above 10^-8
+        return nearest
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
+
+
+def _exact(value: float) -> str:
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
+class _Text:
+    """A budget as text: `str` is exact, for jobs, states and messages; `format`, for people, is `rounded_up`."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _written(self, number: Callable[[float], str]) -> str:
+        return ",".join(f"{name.replace('epsilon', 'eps')}={number(getattr(self, name))}" for name in self.__slots__)
+
+    def __str__(self) -> str:
+        return self._written(_exact)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._written(rounded_up), spec)
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class PureDP:
+class PureDP(_Text):
     """(epsilon, 0)-differential privacy. Raises `BudgetError` unless `epsilon` is positive and finite.
 
     >>> PureDP(1.0)
@@ -66,12 +94,9 @@ class PureDP:
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
 
-    def __str__(self) -> str:
-        return f"eps={_text(self.epsilon)}"
-
 
 @dataclass(frozen=True, slots=True)
-class ApproxDP:
+class ApproxDP(_Text):
     """(epsilon, delta)-differential privacy. Use `PureDP` for delta = 0.
 
     Raises `BudgetError` unless `epsilon` is positive and finite, and 0 < `delta` < 1.
@@ -89,12 +114,9 @@ class ApproxDP:
         if self.delta >= 1:
             raise BudgetError(f"delta must be below 1, got {self.delta}")
 
-    def __str__(self) -> str:
-        return f"eps={_text(self.epsilon)},delta={_text(self.delta)}"
-
 
 @dataclass(frozen=True, slots=True, order=True)
-class GaussianDP:
+class GaussianDP(_Text):
     """mu-Gaussian differential privacy.
 
     Raises `BudgetError` unless `mu` is positive and finite. Source: Dong, Roth, Su, "Gaussian differential privacy",
@@ -110,9 +132,6 @@ class GaussianDP:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", _positive("mu", self.mu))
-
-    def __str__(self) -> str:
-        return f"mu={_text(self.mu)}"
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta in [0, 1] such that mu-GDP implies (epsilon, delta)-DP, for an `epsilon` of at least 0.
@@ -260,9 +279,8 @@ def weakness(budget: Budget, records: int | None = None) -> str | None:
                 " may keep it; usual is a delta of at most a tenth of 1 / n"
             )
         case ApproxDP(_, delta) if delta > _LARGE_DELTA:
-            usual = (
-                f"with the probability {delta:g} nothing is promised; usual is a delta below 1 / records, such as 1e-6"
-            )
+            most = rounded_up(delta)
+            usual = f"with the probability {most} nothing is promised; usual is a delta below 1 / records, such as 1e-6"
         case _:
             return None
     return f"a budget of {budget} protects a record very little: {usual}"
@@ -362,7 +380,7 @@ class Guarantee:
     def __str__(self) -> str:
         if not self.private:
             return "not private"
-        return "; ".join(map(str, self.budgets)) or "nothing spent"
+        return "; ".join(map("{}".format, self.budgets)) or "nothing spent"
 
 
 def _event(budget: Budget) -> "DpEvent":

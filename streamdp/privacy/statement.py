@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
 
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP, no_budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, Guarantee, PureDP, no_budget, rounded_up
 
 _NO_BOUND = 20.0  # e^20 is half a billion
 
@@ -25,18 +24,11 @@ WINDOW = Unit("single user of a window", "the records of one user of a window", 
 REPORT = Unit("single report of a user", "the records of one report", "any others in their place", "reports")
 
 
-def _up(value: float, digits: int) -> str:
-    """A number in this many digits, rounded up: rounding must not make the guarantee look stronger."""
-    nearest = f"{value:.{digits}g}"
-    if float(nearest) >= value:  # such as 1e-08, whose double is above 10^-8
-        return nearest
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):.{digits}g}"
-
-
 def _times(epsilon: float, unit: Unit) -> str:
     if epsilon > _NO_BOUND:
         return f"gives no useful bound on what an output reveals about {unit.one}"
-    return f"no output is more than {_up(math.exp(epsilon), 3)} times as likely with {unit.one} as with {unit.other}"
+    times = rounded_up(math.exp(epsilon), 3)
+    return f"no output is more than {times} times as likely with {unit.one} as with {unit.other}"
 
 
 def in_words(budget: Budget, unit: Unit = RECORD) -> str:
@@ -47,15 +39,15 @@ def in_words(budget: Budget, unit: Unit = RECORD) -> str:
     """
     match budget:
         case PureDP(epsilon):
-            return f"epsilon = {_up(epsilon, 6)}: {_times(epsilon, unit)}"
+            return f"epsilon = {rounded_up(epsilon)}: {_times(epsilon, unit)}"
         case ApproxDP(epsilon, delta):
-            e, mass = _up(epsilon, 6), _up(delta, 6)
+            e, mass = rounded_up(epsilon), rounded_up(delta)
             return f"(epsilon, delta) = ({e}, {mass}): {_times(epsilon, unit)}, except for a probability of {mass}"
         case GaussianDP(mu):
-            m = _up(mu, 6)
+            m = rounded_up(mu)
             return (
                 f"mu = {m} (Gaussian DP): as hard to distinguish {unit.one} from {unit.other} as one draw of N(0, 1) "
-                f"from one of N({m}, 1); implies epsilon = {_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
+                f"from one of N({m}, 1); implies epsilon = {rounded_up(budget.epsilon(1e-6), 3)} at delta = 1e-6"
             )
     raise no_budget(budget)
 
@@ -68,7 +60,7 @@ def arithmetic_note(delta: float) -> str:
     """
     return (
         "PrivUnit is computed in floating-point numbers; if their rounding is counted, it adds a delta of about "
-        f"{_up(delta, 1)}"
+        f"{rounded_up(delta, 1)}"
     )
 
 

@@ -134,7 +134,7 @@ class LocalHalf:
         if y is not None:
             raise SchemaError("y: statistics have no target: leave it out")
         if spend not in (None, self.budget):
-            raise ConfigError(f"budget: expected the agreed {self.budget}, which all reports about statistics spend")
+            raise ConfigError(f"budget: expected the agreed {self.budget!s}, which all reports about statistics spend")
         with np.errstate(over="ignore"):  # clipped to the bounds
             row = self.schema.encode_raw(x)
         part, answer = self.randomizer(np.array([row]))

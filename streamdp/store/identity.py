@@ -86,11 +86,11 @@ def _check_ledger(
         matching_key(database.name, database.key_file, found, fingerprint)
     before, others = read_cap(connection), jobs_with_caps(connection, job)
     if others and before != cap:
-        advice = f"write cap: {before} in this one, or change that of the database by streamdp ledger set-cap"
+        advice = f"write cap: {before!s} in this one, or change that of the database by streamdp ledger set-cap"
         if not same_kind(before, cap):
-            advice = f"this one is of another kind; begin all jobs in a new database with cap: {cap}"
+            advice = f"this one is of another kind; begin all jobs in a new database with cap: {cap!s}"
         raise StoreMismatchError(
-            f"{database.name} has the cap {before}, and this job has {cap}. A database has one cap for all its jobs"
+            f"{database.name} has the cap {before!s}, and this job has {cap!s}. A database has one cap for all its jobs"
             f" ({listed(others)}): {advice}"
         )
     return found if fingerprint is not None else None, before

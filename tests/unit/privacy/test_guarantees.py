@@ -1,6 +1,7 @@
 """Budgets: text, validation, conversions against independent computations, and composition."""
 
 import math
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from streamdp.privacy.guarantees import (
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
 
 numbers = st.floats(1e-6, 1e6)
-deltas = st.floats(1e-300, 1, exclude_max=True)
+deltas = st.floats(1e-300, 0.9)
 budgets: st.SearchStrategy[Budget] = st.one_of(
     st.builds(PureDP, numbers), st.builds(ApproxDP, numbers, deltas), st.builds(GaussianDP, numbers)
 )
@@ -80,6 +81,17 @@ def test_refuses_what_is_not_text(value: object) -> None:
 def test_text_gives_the_same_budget_back(budget: Budget) -> None:
     """If a stored budget became smaller when read, the total spend would be understated."""
     assert parse_budget(str(budget)) == budget
+
+
+@given(budgets)
+def test_what_people_read_is_short_and_promises_no_less(budget: Budget) -> None:
+    """A share of a budget was shown as eps=0.19999999999999996."""
+    shown = f"{budget}"
+    assert len(shown) <= len("eps=1.23457e-300,delta=1.23457e-300")
+    for said, exact in zip(astuple(parse_budget(shown)), astuple(budget), strict=True):
+        assert exact <= said <= exact * (1 + 1e-5) + 5e-324
+    assert f"{PureDP(1 - 0.8)}" == f"{PureDP(0.2)}" == str(PureDP(0.2)) == "eps=0.2"
+    assert f"{Guarantee((PureDP(1 - 0.8), GaussianDP(2**0.5)), '', '')}" == "eps=0.2; mu=1.41422"
 
 
 # --- values
