@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from streamdp.data.dates import EPOCHS
 from streamdp.serving import exported, exported_mlflow
 from streamdp.serving.added import Document
 
@@ -42,8 +43,8 @@ def mlflow_files(document: Document, table: str) -> dict[str, str]:
 
 
 def _inputs(inputs: list[dict[str, object]]) -> list[dict[str, object]]:
-    """The raw columns: doubles if all that is made of them are numbers, otherwise texts."""
-    texts = {given["column"] for given in inputs if given["type"] != "number"}
+    """The raw columns: doubles if all that is made of them are numbers, or times in numbers; otherwise texts."""
+    texts = {given["column"] for given in inputs if given["type"] != "number" and given.get("format") not in EPOCHS}
     names = dict.fromkeys(given["column"] for given in inputs)
     return [{"name": n, "type": "string" if n in texts else "double", "required": True} for n in names]
 

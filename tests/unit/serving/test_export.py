@@ -189,13 +189,16 @@ def by_mlflow(model: Any, rows: pl.DataFrame, folder: Path) -> Answers:
     """As mlflow does it; `tests/campaigns/test_exported.py` does it with mlflow."""
     description = write_folder(model, folder)
     flavor, signature = description["flavors"]["python_function"], description["signature"]
-    columns = [one["name"] for one in json.loads(signature["inputs"])]
+    kinds = {one["name"]: one["type"] for one in json.loads(signature["inputs"])}
+    columns = list(kinds)
     sys.path.insert(0, str(folder / flavor["code"]))
     try:
         loaded = importlib.import_module(flavor["loader_module"])._load_pyfunc(str(folder / flavor["data"]))
     finally:
         sys.path.pop(0)
     frame = pandas.DataFrame(rows.to_dict(as_series=False), index=range(7, 7 + len(rows)))
+    for name, kind in kinds.items():  # mlflow refuses a number for a text
+        assert (kind == "double") == pandas.api.types.is_numeric_dtype(frame[name])
     found = loaded.predict(frame[columns])
     assert list(found.index) == list(frame.index)
     assert list(found.columns) == [one["name"] for one in json.loads(signature["outputs"])]
