@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from streamdp.data.records import Position, Source
     from streamdp.estimators.estimator import Estimator
     from streamdp.runtime.display import RunnerDisplay
+    from streamdp.serving.snapshots import Model
+    from streamdp.store.snapshot import Snapshot
 
 
 @app.command(epilog="Example: streamdp run late.yaml")
@@ -192,8 +194,7 @@ def _run_alone(
             name=settings.name,
             dead_letters=dead_letters,
             publish=[
-                lambda snapshot: display.judged(config.quality(estimator)),
-                lambda snapshot: display.followed(estimator),
+                _shown_by(display),
                 lambda snapshot: expected.learned_in({WHOLE: snapshot.counts}),
                 publisher,
             ],
@@ -219,6 +220,21 @@ def _run_alone(
             say(line)
         say_cheaper(config)
         runner.unlearned.check()
+
+
+def _shown_by(display: RunnerDisplay) -> Callable[[Snapshot], None]:
+    """What lets a `display` show committed models: the one that learns may have gone on within a batch."""
+    from streamdp.serving.snapshots import restore
+
+    model: Model | None = None
+
+    def show(snapshot: Snapshot) -> None:
+        nonlocal model
+        model = restore(snapshot, model)
+        display.judged(model.quality)
+        display.followed(model.estimator)
+
+    return show
 
 
 def _say_opening(settings: ReadConfig, estimator: Estimator) -> None:

@@ -112,7 +112,8 @@ class ShardTable(dict[Shard, Lane]):
         self._state: Mapping[str, object] = {}  # of the estimator at the last boundary
         self._home: Shard | None = None  # whose row holds the state; None before anything is learned
         self._moved: set[Shard] = set()  # the rows that the state has left, or come to, since the last commit
-        self._changes = 0  # how many changes of the stream the estimator had noticed at the last commit
+        self._noticed = 0  # how many changes of the stream the estimator had noticed at the last boundary
+        self._changes = 0  # and at the last commit
         self._fenced: dict[Shard, float] = {}
 
     def __iter__(self) -> Iterator[Shard]:
@@ -189,7 +190,7 @@ class ShardTable(dict[Shard, Lane]):
             estimator.load_state_dict((first.merged(*others) if others else first).state_dict())
         with contextlib.suppress(NotAvailableError):  # the first record will declare the features
             self._state = estimator.state_dict()
-        self._changes = estimator.n_changes
+        self._changes = self._noticed = estimator.n_changes
         for lane in self.values():
             lane.estimator = estimator
 
@@ -234,7 +235,7 @@ class ShardTable(dict[Shard, Lane]):
     def keep_boundary(self) -> None:
         """Keep the state and the part of each shard, if the estimator is at a boundary."""
         if self._estimator is not None and self._estimator.at_boundary:
-            self._state = self._estimator.state_dict()
+            self._state, self._noticed = self._estimator.state_dict(), self._estimator.n_changes
             for lane in self.values():
                 if lane.boundary is None or lane.boundary[1:3] != (lane.position, lane.counts):
                     lane.end_part()
@@ -270,12 +271,9 @@ class ShardTable(dict[Shard, Lane]):
         return sum(lane.mark_committed(part) for lane, part in lanes)
 
     def take_changes(self) -> dict[Shard, int]:
-        """How many changes of the stream were noticed since this was last asked, by the shard whose row says so."""
-        if self._estimator is None or self._home is None or self._estimator.n_changes <= self._changes:
-            return {}
-        found = self._estimator.n_changes - self._changes
-        self._changes += found
-        return {self._home: found}
+        """How many changes of the stream the commits since this was last asked have noticed, by the home's shard."""
+        found, self._changes = self._noticed - self._changes, self._noticed
+        return {} if self._home is None or found <= 0 else {self._home: found}
 
     @property
     def waiting(self) -> dict[Shard, int]:

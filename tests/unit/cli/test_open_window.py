@@ -11,8 +11,10 @@ from streamdp.config.file import FileSourceConfig
 from streamdp.config.job import NOTHING, load_config
 from streamdp.data.records import WHOLE
 from streamdp.errors import NotAvailableError
+from streamdp.runtime.display import RunnerDisplay
 from streamdp.serving.predict_file import predict_file
 from streamdp.serving.publish import committed
+from streamdp.serving.snapshots import restore
 from tests.support.commands import Quick
 
 JOB = """
@@ -24,6 +26,7 @@ schema:
   subject: who
 model: {estimator: WindowedRegressor, budget: "eps=8,delta=1e-6", window: 100}
 """
+MODEL = 'trust: process, budget: "eps=8,delta=1e-6", batch_size: 300'
 
 
 def test_the_last_event_and_status_count_the_records_of_an_open_window(tmp_path: Path, quick: Quick) -> None:
@@ -76,3 +79,19 @@ def test_a_followed_file_says_what_it_waits_for_and_status_shows_a_job_that_runs
     code, _, said = quick("run", "job.yaml", "--max-records", "50")
     assert code == 0, said
     assert ("rows.csv is followed: the first batch or window takes" in said) == (trust != "nobody")
+
+
+def test_a_run_shows_no_answers_of_a_batch_that_is_open_at_its_commit(
+    tmp_path: Path, quick: Quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash these people would answer again: they would be shown twice, and be charged once."""
+    text = JOB.replace('estimator: WindowedRegressor, budget: "eps=8,delta=1e-6", window: 100', MODEL)
+    (tmp_path / "job.yaml").write_text(text + 'validation: {budget: "eps=4,delta=1e-6"}\ncommit: {records: 400}\n')
+    rows = [f"{i % 7 / 7:.3f},{i % 5 / 5},p{i}" for i in range(3000)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,y,who", *rows]) + "\n")
+    shown, kept = [], []
+    monkeypatch.setattr(RunnerDisplay, "judged", lambda self, quality: shown.append(quality))
+    monkeypatch.setattr(RunnerDisplay, "committed", lambda self, snapshot, _: kept.append(restore(snapshot).quality))
+    assert quick("run", "job.yaml")[0] == 0
+    assert shown == kept
+    assert shown[-1].total.answers > 0
