@@ -13,7 +13,8 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, ch
 
 NOTHING, CONSTANT, ERROR, OTHER, CELL = range(5)
 """What a record is asked about: nothing, the best constant, the model's error, what stands beside it, or a cell."""
-
+NEAREST, FARTHEST = 1e-75, 1e60
+"""The largest distance of target and prediction that counts is within these: squares of its squares are doubles."""
 
 _USUAL = (CONSTANT, ERROR, ERROR, ERROR, ERROR, OTHER, OTHER, OTHER)
 _CELLS = (CONSTANT, ERROR, ERROR, ERROR, ERROR, OTHER, CELL, CELL)
@@ -66,8 +67,8 @@ def plan_of(value: Mapping[str, Any]) -> Plan:
         raise ConfigError(f"{expected}: one of share and budget")
     if share is not None and not (_positive(share) and share <= 0.5):
         raise ConfigError("validation.share: expected a number above 0 and at most 0.5")
-    if bound is not None and not _positive(bound):
-        raise ConfigError("validation.bound: expected a positive number")
+    if bound is not None and not (_positive(bound) and NEAREST <= bound <= FARTHEST):
+        raise ConfigError(f"validation.bound: expected a number from {NEAREST:g} to {FARTHEST:g}")
     budget = None if text is None else parse_budget(text)
     if budget is not None:
         check_serviceable(budget)

@@ -13,6 +13,7 @@ from streamdp.reading.estimates import limits_of
 # variance of the noise of a sum that is released once is added to the sum of squares.
 ERRORS, ERROR, ERROR_SQUARE, ERROR_RANGE, OTHERS, OTHER, OTHER_SQUARE, ANSWERS, CELLS, CELL_NOISE = range(10)
 COLUMNS = 10
+COUNTS, SQUARES = [ERRORS, OTHERS, ANSWERS, CELLS], [ERROR_SQUARE, ERROR_RANGE, OTHER_SQUARE, CELL_NOISE]
 _Z = 1.959963984540054  # of 95 %
 FEWEST = 30
 """The answers from which on a mean has an interval."""

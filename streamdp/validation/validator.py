@@ -23,7 +23,7 @@ from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import FreshWords, Rng, draw
 from streamdp.validation import drift, quality, sums
 from streamdp.validation.answers import Asking, Errors
-from streamdp.validation.plan import Plan, questions
+from streamdp.validation.plan import FARTHEST, NEAREST, Plan, questions
 from streamdp.validation.quality import Quality
 from streamdp.validation.tasks import Numbers, Task
 
@@ -33,6 +33,8 @@ _STRETCHES = 32
 # about the constant, and their information (see `unit_table`); alarms, and the records met at the last one.
 MET, END, REACH, CONSTANTS, INFORMATION, DRIFTS, DRIFT = range(7)
 PROGRESS = 7
+_SUMS = ("total", "open", "halves", "window")
+_LARGEST_SUM = 1e270  # of 10^15 squares of squares of `FARTHEST`, with their noise
 
 
 class Validator:
@@ -82,7 +84,7 @@ class Validator:
         self._end_block()
         progress = self.progress.copy()
         if progress[REACH] == 0 and scale > 0:
-            progress[REACH] = self.plan.bound or min(self.task.reach * scale, most)
+            progress[REACH] = self.plan.bound or np.clip(self.task.reach * scale, NEAREST, min(most, FARTHEST))
             self.known = self.task.start(middle, float(progress[REACH]), self.summed)
         self.point, self.fixed = point.copy(), self.known.copy()  # what is known changes in place
         progress[END] = progress[MET] + min(max(progress[MET] // 16, 1), 512)
@@ -218,13 +220,25 @@ class Validator:
         Raises `ConfigError` for numbers out of range; `KeyError`, `TypeError` and `ValueError` mean that it is no
         state.
         """
-        found = {name: finite_array(state, name, mine.shape) for name, mine in self._numbers().items()}
-        progress = found["progress"]
-        if progress.min() < 0 or not 0 <= progress[END] - progress[MET] <= 512:
+        most = dict.fromkeys(_SUMS, (_LARGEST_SUM,))
+        found = {
+            name: finite_array(state, name, mine.shape, *most.get(name, ())) for name, mine in self._numbers().items()
+        }
+        progress, bits = found["progress"], isinstance(self.task, Numbers) and not self.summed
+        if bits and min(found["known"][1], found["fixed"][1]) < 0:  # the weight of the answers
+            raise ConfigError("state: validation.known is out of range")
+        reach = not progress[REACH] or NEAREST <= progress[REACH] <= FARTHEST
+        if progress.min() < 0 or not 0 <= progress[END] - progress[MET] <= 512 or not reach:
             raise ConfigError("state: validation.progress is out of range")
+        for name in _SUMS:
+            counts, squares = found[name][..., sums.COUNTS], found[name][..., sums.SQUARES]
+            if np.any(counts != np.rint(counts)) or min(counts.min(), squares.min()) < 0:
+                raise ConfigError(
+                    f"state: validation.{name}: expected whole numbers of answers, and squares of at least 0"
+                )
         for name in ("halves", "window"):
             used, length = found[name][-1, :2]
-            if not (0 <= used <= len(found[name]) - 2 and length >= 1):
+            if not (used <= len(found[name]) - 2 and length >= 1):
                 raise ConfigError(f"state: validation.{name} is out of range")
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
         self.progress, self.known, self.fixed, self.point = progress, found["known"], found["fixed"], found["point"]

@@ -183,6 +183,40 @@ def test_a_state_goes_on_where_it_was_saved() -> None:
     assert second.quality.total.answers == whole.quality.total.answers == 5000
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "number"),
+    [
+        ("window", (0, 0), 1e-320),  # its square is 0: it ended in a division by zero
+        ("window", (0, 3), -1.0),
+        ("halves", (1, 7), 0.5),
+        ("total", (8,), -1.0),
+        ("open", (2,), -5e-324),
+        ("progress", (2,), 1e-320),
+        ("progress", (2,), 1e100),
+        ("known", (1,), -1.0),
+    ],
+)
+def test_a_state_with_answers_that_no_stream_makes_is_refused(name: str, place: Any, number: float) -> None:
+    X, y = records(700)
+    made = [LDPASGDRegressor("squared", target=(-1, 1), features=NAMES, validation=SHARE, seed=1) for _ in range(2)]
+    made[0].learn_encoded(X, y)
+    state = made[0].state_dict()
+    made[1].load_state_dict(state)
+    state["answers"][name][place] = number
+    with pytest.raises(ConfigError, match="state: validation"):
+        made[1].load_state_dict(state)
+
+
+def test_the_widest_bounds_have_a_state_that_can_be_loaded() -> None:
+    """Squares of the squares of errors passed the largest number of a state."""
+    X, y = records(700)
+    far = (-1e60, 1e60)
+    made = [LDPASGDRegressor("squared", target=far, features=NAMES, validation=SHARE, seed=1) for _ in range(2)]
+    made[0].learn_encoded(X, y * 1e60)
+    made[1].load_state_dict(made[0].state_dict())
+    assert made[1].quality == made[0].quality
+
+
 def test_states_without_validation_are_as_before_and_do_not_mix() -> None:
     X, y = records(100)
     plain = classifier(None)
