@@ -52,7 +52,7 @@ class Promise(Settings):
     @property
     def spend(self) -> str:
         """What a record spent, in words."""
-        spent = f"{parse_budget(self.budget)}"
+        spent = f"{parse_budget(self.budget)}" + " or a budget of their own" * self.own
         return spent if self.private else f"no noise that protects it, for {spent}"
 
 

@@ -304,8 +304,8 @@ class Batches(Learner):
         planned = self.full
         self.seen[0] += records  # before they are learned
         self.discard()  # a batch may have been interrupted before
+        self._open()  # first: after an exception between these lines, no record joins a sum without its noise
         self.open.taken = records
-        self._open()
         for part in parts:
             self.total[:] += part
             part[:] = 0

@@ -1,6 +1,7 @@
 """Batches whose records are in several processes: the numbers of one process, and its noise."""
 
 import copy
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.learners.batches import Batches
+from streamdp.privacy.grid_sum import GridSum
 from tests.support.audit import epsilon_lower_bound
 from tests.support.sizes import some
 from tests.support.states import noise_of, open_sum, params_of, pending_of
@@ -282,6 +284,18 @@ def test_a_sum_is_spent_before_it_is_asked_for_and_is_overwritten_when_it_is_add
     driver.learn_parts([10], ask)
     assert not sums[0].any()
     assert not open_sum(driver).any()
+
+
+def test_a_batch_whose_opening_was_interrupted_takes_no_records_before_its_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = model(PanPrivateRegressor, batch_size=10, seed=1)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(GridSum, "add_noise", lambda *_: signal.default_int_handler(2, None))
+        with pytest.raises(KeyboardInterrupt):
+            driver.learn_parts([5], lambda batch, state: [])
+    driver.learn_one(dict.fromkeys(NAMES, 0.0), 1.0)
+    assert np.all(open_sum(driver) != 0)  # of such a record most numbers are 0
 
 
 def test_parts_are_not_gathered_of_people_who_are_held_out_or_are_in_statistics() -> None:
