@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,9 @@ _ONE_WINDOW = " It learns from each window alone, so that those of one window co
 _DECIDES = " Validation decides from about {:,} {} on if the model's error is 30 % below that of the constant."
 _BOUNDS = " Bounds that are private cost 5 % of the mu^2 of a window that finds them, which takes about {:,} people."
 _GAIN = 0.3
+_OF_COLUMNS, _BEGIN, _OF_TARGET = 0.15, 30.0, 72.0
+"""Which part of LDP reports are bits about columns, from which information for each on, and how much that of the bits
+about a target is as a rule: docs/proofs/local_reports.md, which question."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ def planned(
     records: int,
     mechanism: str = "auto",
     shares: Sequence[float] = (),
+    asked: tuple[int, bool] | None = None,
 ) -> Prospect:
     """Say whether a model of an LDP learner beats the best constant, by the information of all reports over I_0.
 
@@ -92,6 +96,7 @@ def planned(
     intercept, and `shares` are those of the classes, if they are known: I_0 grows as one of them becomes rare, as it
     does while a model learns. I_0 is the information below which a model knows little (see `optim.steps`). Where the
     columns explain little of the target, it takes more. `doubts.outlook` decides for models that have learned, too.
+    `asked`: of how many columns some reports tell the scale, and whether of the target; None: of all with bounds.
 
     Raises what `plan_error` raises.
     """
@@ -104,7 +109,12 @@ def planned(
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
     power = 2.0 if loss.several else 1.5  # of two classes the first records are asked for their class
     least = EACH * d * loss.effort * _rare(shares) ** power / float(rows[0, samplers.INFORMATION])
-    found, enough = outlook(records, least)
+    of_columns, of_target = asked or (columns, not loss.of_classes)
+    bit = (2 * float(rows[0, samplers.KEEP]) - 1) ** 2  # its information
+    target, begin = of_target * _OF_TARGET / bit, of_columns * _BEGIN / bit
+    share = _OF_COLUMNS * bool(of_columns)
+    found, enough = outlook(records - target - share * max(records - begin, 0.0), least)
+    enough = max(enough + target, (enough + target - share * begin) / (1 - share))
     return Prospect(records, columns, error, found, rounded(enough))
 
 
@@ -146,34 +156,40 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
 
     Returns None if there is no plan for the estimator or the loss, or if there are no records.
     """
-    columns = len(job.build_schema().feature_names)
-    if records < 1:
+    learns = job.model.kind.learns
+    if records < 1 or not issubclass(learns, Windows | Batches | LocalReports):
         return None
-    if issubclass(job.model.kind.learns, Windows | Batches):
-        estimator = job.build_estimator()
-        estimator.state_dict()  # which needs the columns
-        learner = estimator.learner
+    if issubclass(learns, LocalReports) and job.statistics is not None:
+        return None  # they take some of the reports
+    columns, estimator = len(job.build_schema().feature_names), job.build_estimator()
+    estimator.state_dict()  # which needs the columns
+    learner, validation = estimator.learner, job.validation
+    answer = None if validation is None else validation.share
+    learn = 1.0  # which part learns; the others only answer about the model's error
+    if not isinstance(learner, Batches):  # whose `least` counts them
+        learn -= answer or 0.0
+    if not isinstance(learner, LocalReports):
         least = learner.batch_steps.least if isinstance(learner, Batches) else learner.least_records
         if least is None:
             return None
-        learn, known = 1.0, records  # which part learns; the others only answer about the model's error
+        known = records
         if isinstance(learner, Windows):
-            learn -= 0.0 if job.validation is None else job.validation.share or 0.0
             known = learner.informing(records, math.ceil(records / learner.plan.window))
         found, enough = outlook(learn * known, least * _rare(shares))
         likely, held_out, decides = rounded(enough / learn), estimator.held_out, None
-        if held_out is not None and job.validation is not None and job.validation.share is not None:
-            asked = job.validation.share if held_out.takes_records else 1.0
-            decides = rounded(held_out.sums.decides(_GAIN, shares) / asked)
+        if held_out is not None and answer is not None:
+            decides = rounded(held_out.sums.decides(_GAIN, shares) / (answer if held_out.takes_records else 1.0))
         bounds = rounded(learner.bounds_from) if isinstance(learner, Windows) and learner.bounds_from else None
         more = (counts_people(job), learner.method_name, decides, known < records, bounds)
         return Prospect(records, columns, None, found, likely, *more)
-    if not issubclass(job.model.kind.learns, LocalReports) or job.statistics is not None:
-        return None  # statistics take some of the reports
+    target = learner.arrays.units.scaled(columns)
+    asked = len(learner.arrays.units.summary) - target, target
+    given = _loss_of(job), columns, job.model.budget, max(1, int(learn * records)), job.model.mechanism or "auto"
     try:
-        return planned(_loss_of(job), columns, job.model.budget, records, job.model.mechanism or "auto", shares)
+        plan = planned(*given, shares, asked)
     except (ConfigError, BudgetError):
         return None
+    return replace(plan, records=records, likely_from=rounded(plan.likely_from / learn))
 
 
 def _rare(shares: Sequence[float]) -> float:

@@ -201,7 +201,7 @@ def test_a_group_without_a_command_shows_its_help(group: list[str], quick: Quick
     assert err == quick(*group, "--help")[1]
 
 
-@pytest.mark.parametrize("name", ["source.path", "source.dead_letters", "publish", "holdout"])
+@pytest.mark.parametrize("name", ["source.dead_letters", "publish", "holdout"])
 def test_a_run_that_fails_before_it_learns_leaves_no_store(
     trained: Path, tmp_path: Path, quick: Quick, name: str
 ) -> None:
