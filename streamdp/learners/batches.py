@@ -311,6 +311,7 @@ class Batches(Learner):
             part[:] = 0
         total = self._close(records)
         self.discard()
+        self.batch_steps.missing += planned - records
         self.move(total, self.batch_steps.closed(records), planned)
 
     # -- what was released -------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
 from streamdp.learners.learner import Learner
 from streamdp.learners.sums import Sums
-from streamdp.optim.growing import Growing
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import Release
 
@@ -127,21 +126,18 @@ def learn_parts(
 ) -> None:
     """See the estimators' `learn_parts`, for `sizes` and `ask`; `count` counts the spend of a batch before it."""
     learner.need_boundary()
-    with learner.batch_steps.planned():
-        missing, learned = 0, np.trim_zeros(sizes, "b")  # a batch without records is skipped if another one follows
-        for number, records in enumerate(learned):
+    with (steps := learner.batch_steps).planned():  # `GatheredPart` counts batches as full
+        for number, records in enumerate(np.trim_zeros(sizes, "b")):  # an empty batch is skipped if another one follows
             size = learner.begin_planned()
             if records > size:
                 raise ConfigError(f"a batch of {size} records cannot have {records}")
-            missing += size - records
             if records:
                 parts = ask(number)
                 count()
                 learner.step(records, parts)
             else:
-                learner.batch_steps.skip()
-        if isinstance(learner.batch_steps, Growing):  # `GatheredPart` counts batches as full
-            learner.batch_steps.records -= missing
+                steps.missing += size
+                steps.skip()
     learner.begin_planned()
 
 

@@ -37,6 +37,9 @@ class Probes:
 class BatchSteps(ABC):
     """Steps with the noisy sums of batches."""
 
+    missing = 0
+    """The records that batches have lacked while their sizes are `planned`."""
+
     @property
     @abstractmethod
     def middle(self) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Steps whose batches grow with the stream, so that no horizon is needed: the common base of `Newton` and `Asgd`."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ class Growing(BatchSteps):
 
     def __init__(self, state: Any, batch: int | None) -> None:
         self.state = state
-        self.records = 0  # n, of all batches before
+        self.records = 0  # n, of all batches before; while they are `planned`, with those that are missing
         self._fixed = batch
 
     def _size_after(self, records: int) -> int:
@@ -56,6 +57,14 @@ class Growing(BatchSteps):
 
     def skip(self) -> None:
         self.records += self.batch
+
+    @contextmanager
+    def planned(self) -> Iterator[None]:
+        """See `BatchSteps.planned`."""
+        try:
+            yield
+        finally:
+            self.records, self.missing = self.records - self.missing, 0
 
     def closed(self, records: int) -> int:
         return records

@@ -306,7 +306,8 @@ class Newton(Growing):
         """See `BatchSteps.planned`: a change of the stream leaves them."""
         before, self._replans = self._replans, False
         try:
-            yield
+            with super().planned():
+                yield
         finally:
             self._replans = before
             if before:
@@ -318,7 +319,7 @@ class Newton(Growing):
         asked = self.state.point
         self.records += advance
         if self.searching:
-            self._search(total, size, self.records - advance + size)
+            self._search(total, size)
             if self._replans and self._fixed is None and not self.searching:  # batches grow from here on
                 self.state = replace(self.state, replanned=float(self.records))
             return
@@ -381,11 +382,8 @@ class Newton(Growing):
         intercept, scale = self._units.inward(self.state.point)[-2:].tolist()
         return intercept, scale
 
-    def _search(self, total: np.ndarray, size: int, seen: int) -> None:
-        """Find the places of the columns and of the target, from a batch in which the model saw no columns.
-
-        So many records were `seen`, with those of the batch.
-        """
+    def _search(self, total: np.ndarray, size: int) -> None:
+        """Find the places of the columns and of the target, from a batch in which the model saw no columns."""
         curvature, d, p, noise = self.curvature, self.curvature.parameters, len(self._scaled), self.deviation**2
         loss, each, reach = curvature.loss, np.arange(p), curvature.reach * size
         distances = total[d + each * (p + 1) - each * (each - 1) // 2] / reach
@@ -403,6 +401,7 @@ class Newton(Growing):
             self._go_on(search, units)
             return
         if isinstance(loss, Logistic):  # the mean share of a class gives the intercept
+            seen = self.records - self.missing
             share = float(scipy.special.expit(point[-1])) - float(total[d - 1]) / seen
             error *= math.sqrt(size / seen)
             point[-1] = scipy.special.logit(min(max(share, error), 1 - error)) if error < 0.5 else 0.0

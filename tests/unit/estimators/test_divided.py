@@ -117,6 +117,30 @@ def test_the_last_batch_of_a_search_for_shares_counts_the_records_that_it_has() 
     np.testing.assert_array_equal(driver.state_dict()["state"], one.state_dict()["state"])
 
 
+@pytest.mark.parametrize("sizes", [(60, 60), (40, 60, 30), (60, 0, 20, 60, 60)])
+def test_a_search_for_shares_counts_the_records_that_short_batches_have(sizes: tuple[int, ...]) -> None:
+    """All that were short before the last one counted as full, so that the intercept was too near to none."""
+    X, y = records(sum(sizes))
+    labels = np.asarray(y > 0.3, dtype=float)
+    options: dict[str, Any] = {"features": dict.fromkeys(NAMES, (-1, 1)), "batch_size": 60, "mechanism": "none"}
+    one, driver = (PanPrivateClassifier(**options) for _ in range(2))
+    ends = np.cumsum(sizes)
+
+    def ask(batch: int, state: dict[str, Any]) -> Iterator[np.ndarray]:
+        holder = PanPrivateClassifier(**options)
+        holder.load_state_dict(state)
+        rows = slice(ends[batch] - sizes[batch], ends[batch])
+        yield holder.part(X[rows], labels[rows])
+
+    driver.learn_parts(sizes, ask)
+    for start, size in zip(ends - sizes, sizes, strict=True):
+        one.learn_encoded(X[start : start + size], labels[start : start + size])
+        one.close_batch()
+    theirs = one.state_dict()
+    for name, value in driver.state_dict().items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
 def test_divided_streams_of_small_batches_go_on_as_in_one_process() -> None:
     """The sequence of batches goes on from the records that were learned, also if the parts end at other places."""
     one, divided = model(PanPrivateRegressor, seed=1), model(PanPrivateRegressor, seed=1)
