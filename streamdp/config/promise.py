@@ -51,9 +51,10 @@ class Promise(Settings):
 
     @property
     def spend(self) -> str:
-        """What a record spent, in words."""
+        """What a record spent, and who had to be trusted, in words."""
         spent = f"{parse_budget(self.budget)}" + " or a budget of their own" * self.own
-        return spent if self.private else f"no noise that protects it, for {spent}"
+        noise = spent if self.private else f"no noise that protects it, for {spent}"
+        return f"{noise} (trust: {self.trust})"
 
 
 def models(made: Sequence[Promise]) -> list[tuple[Promise, ...]]:

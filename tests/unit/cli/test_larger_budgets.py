@@ -72,6 +72,6 @@ def test_reports_of_statistics_begin_anew(tmp_path: Path, quick: Quick) -> None:
     )
     assert "--accept-budget" in quick.error(2, "run", "job.yaml", "--new-model")
     assert (
-        "3,000 records with eps=1: these spends are kept"
+        "3,000 records with eps=1 (trust: nobody): these spends are kept"
         in quick("run", "job.yaml", "--new-model", "--accept-budget")[2]
     )

@@ -65,7 +65,8 @@ def test_a_correction_goes_on_in_the_same_store_and_says_what_was_spent(job: Pat
     assert "begin a new model by --new-model: it keeps what people have spent, and they spend again" in said
     code, out, said = quick("run", "job.yaml", "--new-model")
     assert code == 0
-    former = "this job learned 2,000 records with eps=1,delta=1e-06: these spends are kept, this model spends again"
+    learned = "this job learned 2,000 records with eps=1,delta=1e-06 (trust: process)"
+    former = f"{learned}: these spends are kept, this model spends again"
     assert former in said
     assert json.loads(out.splitlines()[-1])["learned"] == 3000
     found = ledger_status(job / "late.db")
@@ -78,7 +79,7 @@ def test_a_correction_goes_on_in_the_same_store_and_says_what_was_spent(job: Pat
     out = quick("run", "job.yaml", "--new-model")[1]
     assert '"learned": 1000, "refused": 2000' in out  # the others have spent their caps
     assert ledger_status(job / "late.db").spent[-1] == 3000
-    assert "2,000 records with eps=1,delta=1e-06, 3,000 records with eps=1" in quick.output(
+    assert "2,000 records with eps=1,delta=1e-06 (trust: process), 3,000 records with eps=1" in quick.output(
         "statement", "late.db", "--full"
     )
 

@@ -142,7 +142,7 @@ def test_a_cap_bounds_no_total_over_other_times_and_over_no_noise(former: JobCon
 
 def test_the_records_of_a_former_model_may_have_brought_budgets() -> None:
     said = read_definition(on([(job(schema={"budget": "b"}), 9)], job()).config).said_of_former()
-    assert "learned 9 records with eps=1 or a budget of their own" in said
+    assert "learned 9 records with eps=1 or a budget of their own (trust: nobody)" in said
 
 
 def test_an_order_of_statistics_is_no_change() -> None:
