@@ -36,9 +36,10 @@ CACHE_KIB = 131072
 """SQLite's page cache of a connection, in KiB."""
 
 _LOCKED = {5, 6}
-# SQLite's primary result codes for faults outside the file's content: permissions, memory, disk, too large a value.
-_ENVIRONMENT = {3, 7, 8, 10, 13, 14, 18, 22, 23}
-_HINTS = {
+# SQLite's primary result codes for faults outside the file's content: permissions, memory, disk, too large a value; and
+# what to do.
+_ENVIRONMENT = {
+    **dict.fromkeys((7, 10, 13, 22, 23), ""),
     **dict.fromkeys((3, 8, 14), "; this user must be allowed to read it, and for a run to write it and its folder"),
     18: "; the state of the model is too large for a store: declare fewer columns",
 }
@@ -132,8 +133,7 @@ def store_errors(name: str) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", None)
         if code is not None and code & 0xFF in _LOCKED:
             raise StoreUnavailableError(f"another process has held {name} for more than {BUSY_TIMEOUT_S:g} s") from None
-        if code is not None and code & 0xFF in _ENVIRONMENT:
-            more = _HINTS.get(code & 0xFF, "")
+        if code is not None and (more := _ENVIRONMENT.get(code & 0xFF)) is not None:
             raise StoreError(f"cannot use {name}: {error}{more}; committed data are unchanged") from None
         if code == sqlite3.SQLITE_NOTADB:
             raise StoreDamagedError(

@@ -89,7 +89,7 @@ class Features:
 
         Raises `SchemaError` if a column does not hold numbers.
         """
-        known = set(names_of(X, self.names))
+        known = set(self.names if (columns := names_of(X)) is None else columns)
         out = np.zeros((len(self.names), len(X))).T  # frames have columns
         for j, name in enumerate(self.names):
             if name not in known:
@@ -206,7 +206,8 @@ class SchemaFeatures(Features):
         """
         make = pl.DataFrame  # here, because an error below is one of a value
         names = self._schema.feature_columns
-        given = {str(name): name for name in names_of(X, names)}
+        columns = names_of(X)
+        given = {str(name): name for name in (names if columns is None else columns)}
         numbers = {d.column for d in self._schema.declarations.values() if d.plain and d.is_number}
         raw = {}
         for name in names:

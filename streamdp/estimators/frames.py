@@ -26,12 +26,12 @@ def array_of(y: object) -> object:
     return y
 
 
-def names_of(X: object, of_array: Any = None) -> Any:
-    """The names of the columns of a frame, a list; `of_array` for an array. Raises `SchemaError` for any other X."""
+def names_of(X: object) -> list[Hashable] | None:
+    """The names of the columns of a frame; None for an array. Raises `SchemaError` for any other X."""
     if not (hasattr(X, "__len__") and getattr(X, "ndim", None) != 0):
         raise SchemaError(f"X: expected a frame or an array, got {type(X).__name__}")
     columns = getattr(X, "columns", None)
-    return of_array if columns is None else list(columns)
+    return None if columns is None else list(columns)
 
 
 def column_of(X: Any, names: Sequence[Hashable], name: Hashable) -> Any:
