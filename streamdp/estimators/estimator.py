@@ -661,7 +661,7 @@ class Estimator(river_base.Estimator, Parameters):
         whole: Budget = statistics.record_budget
         mine, theirs = divided(whole, share, statistics.trust)
         if self.learner.budget != mine:
-            of = f"{mine}, the part of {whole} that statistics beside the model leave"
+            of = f"{mine!s}, the part of {whole} that statistics beside the model leave"
             raise ConfigError(f"budget: expected {of}, got {self.learner.budget}")
         self._side_of = statistics, share, target
         self.estimated = statistics = statistics.clone({"budget": theirs})
