@@ -17,6 +17,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from streamdp.data.records import Batch, Position, Shard, Stall
+from streamdp.runtime.learning import total
 from streamdp.runtime.protocols import Observer
 from streamdp.store.snapshot import Counts, Part
 
@@ -54,6 +55,7 @@ class _Histogram(Collector):
 class _Learned(NamedTuple):
     """A batch that is not committed yet."""
 
+    records: int  # of the shard up to its end
     reasons: Tally[str]
     budgets: np.ndarray
 
@@ -100,9 +102,8 @@ class Metrics(Observer):
     def learned(self, shard: Shard, batch: Batch, counts: Counts) -> None:
         """As `Observer.learned`: the next commit will show the batch."""
         budgets = np.full(len(batch), np.nan) if batch.budgets is None else batch.budgets
-        learned = _Learned(
-            Tally(letter.reason for letter in batch.dead), np.where(np.isnan(budgets), self._default_spend, budgets)
-        )
+        reasons = Tally(letter.reason for letter in batch.dead)
+        learned = _Learned(total(counts), reasons, np.where(np.isnan(budgets), self._default_spend, budgets))
         self._waiting.setdefault(shard, []).append(learned)
 
     def rolled_back(self) -> None:
@@ -118,7 +119,10 @@ class Metrics(Observer):
             for outcome in ("learned", "refused", "left_out", "dead_letters"):
                 more = getattr(part.counts, outcome) - getattr(before, outcome)
                 self._records.labels(*shard, outcome).inc(max(0, more))
-            for learned in self._waiting.pop(shard, ()):
+            waiting = self._waiting.pop(shard, [])
+            shown = [learned for learned in waiting if learned.records <= total(part.counts)]
+            self._waiting[shard] = waiting[len(shown) :]
+            for learned in shown:
                 for reason, number in learned.reasons.items():
                     self._dead.labels(reason).inc(number)
                 self._spends.observe(learned.budgets)

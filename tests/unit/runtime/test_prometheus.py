@@ -72,3 +72,15 @@ def test_a_lag_that_is_not_known_is_not_the_last_one() -> None:
     metrics.committed(part, 0.01)
     metrics.committed(part, 0.01)
     assert metrics.registry.get_sample_value("streamdp_lag", labels) is None
+
+
+def test_a_commit_shows_no_batch_that_came_after_it() -> None:
+    """A crash would roll it back, and it would be counted again."""
+    metrics, counts = Metrics(1.0, lambda positions: {}), [Counts(learned=100), Counts(learned=200)]
+    batch = Batch(("a",), np.zeros((100, 1)), np.zeros(100), np.arange(100), {})
+    metrics.assigned({MINE: Counts()})
+    for after in counts:
+        metrics.learned(MINE, batch, after)
+    for after in counts:
+        metrics.committed({MINE: Part({}, {"index": 1}, after)}, 0.01)
+        assert samples(metrics.registry)["streamdp_spend_count"] == after.learned
