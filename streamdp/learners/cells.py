@@ -501,6 +501,8 @@ BINS = 1 << 16
 COUNTED, VALUE = 1 / 8, 1 / 2
 """The share of epsilon that the sizes of groups spend, and of a quantile's part that of its value; the rest: limits."""
 REACH = 1.959963984540054
+_FAR = math.log(BINS) + math.log(40)
+"""Times u / eta records away, all bins together are drawn at most a fortieth as often as one at the rank."""
 _FIRST, _MOST, _FACTOR = 1 << 44, 1 << 20, 53  # the largest weight, the most of them, digits of their factor
 _RANK, _CELLS = 1 << 30, 1 << 20  # units of a rank, and of the noise of a size
 
@@ -592,10 +594,10 @@ class Ranks(Block):
         return found.ravel(), None
 
     def _quantile(self, counts: np.ndarray, n: float, q: float, epsilon: float, rng: FreshRng) -> np.ndarray:
-        several, middles = self.groups.count > 1, (self.edges[1:] + self.edges[:-1]) / 2
+        several, edges = self.groups.count > 1, self.edges
         unit, part = max(q, 1 - q) if several else 1.0, epsilon / (4 if several else 2)
         limit = (1 - VALUE) / 2
-        if n * min(q, 1 - q) < REACH * math.sqrt(2) * unit / (part * limit):
+        if n * min(q, 1 - q) < _FAR * unit / (part * VALUE):
             return np.zeros(4)  # noise reaches beyond all records, so a draw could be anywhere
 
         def at(share: float, side: int) -> float:
@@ -603,7 +605,8 @@ class Ranks(Block):
             reach = REACH * math.sqrt(n * q * (1 - q) + 2 * (unit / steepness) ** 2)
             if not 0 < n * q + side * reach < n:
                 return float(side)  # no record has this rank
-            return float(middles[drawn(counts, q, side * min(reach, 2.0**30), unit, steepness, rng)])
+            found = drawn(counts, q, side * min(reach, 2.0**30), unit, steepness, rng)
+            return float(edges[found] * (1 - side) + edges[found + 1] * (1 + side)) / 2  # its end, or middle
 
         value, low, high = at(VALUE, 0), at(limit, -1), at(limit, 1)
         deviations = max(value - low, 0.0) / REACH, max(high - value, 0.0) / REACH
