@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from streamdp.errors import NotAvailableError
+from streamdp.errors import NotAvailableError, StoreBusyError
 
 fcntl: Any
 try:
@@ -99,6 +99,12 @@ def after_fork(function: Callable[[], None]) -> None:
     """Call a `function` without arguments in every child of a fork of this process, where the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
+
+
+def check_fork(process: int, what: str) -> None:
+    """Raise `StoreBusyError` in a fork of the `process` that made `what`: there it would do everything once more."""
+    if os.getpid() != process:
+        raise StoreBusyError(f"{what} belongs to the process that opened it, and this is a fork of it")
 
 
 def processors() -> int:

@@ -1,6 +1,7 @@
 """A person's device: it makes local reports and sends them to a service. docs/reports.md says what it must do."""
 
 import contextlib
+import os
 import threading
 import unicodedata
 import uuid
@@ -17,6 +18,7 @@ from streamdp.errors import ConfigError, ServiceError, check_texts
 from streamdp.privacy.guarantees import Budget
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.reports import MOST_BYTES
+from streamdp.system import check_fork
 
 
 class Outcome(NamedTuple):
@@ -64,7 +66,7 @@ class Device(contextlib.AbstractContextManager["Device"]):
         self._http = connect(url, token, timeout_s, proxy)
         check_texts(job=job)
         self._job, self._name, self._agreement = job, quote(job, safe=""), agreement
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
         self._half: LocalHalf | None = None
         self._etag = ""
         self._notes = ReportNotes(notes)
@@ -100,11 +102,12 @@ class Device(contextlib.AbstractContextManager["Device"]):
         the job needs it, and `budget` what the report spends, at most the agreed budget; None: the agreed budget.
 
         Raises `ServiceError` if the service does not answer or refuses the call: the report is kept, and the same
-        `id` sends it again. Before a report is made, also `SchemaError` for a record that does not fit, `ConfigError`
-        and `BudgetError` for a document or a budget that was not agreed to, and `SourceError` if the notes cannot be
-        written.
+        `id` sends it again. Before a report is made, also `StoreBusyError` in a fork of the process, `SchemaError` for
+        a record that does not fit, `ConfigError` and `BudgetError` for a document or a budget that was not agreed to,
+        and `SourceError` if the notes cannot be written.
         """
         key = f"{self._name} {uuid.uuid4().hex if id is None else unicodedata.normalize('NFC', id)}"
+        check_fork(self._process, "this device")
         with self._lock:
             note = self._notes.get("reports", key)
             if note is None:

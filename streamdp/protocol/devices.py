@@ -29,6 +29,7 @@ from streamdp.protocol.shuffle_wire import (
     place_text,
     silent,
 )
+from streamdp.system import check_fork
 
 _POLL_S = 0.2
 _ROWS = 1000
@@ -54,7 +55,7 @@ class ShuffleDevice:
     def __init__(self, agreement: Agreement, *, answered: bool = False, note: Callable[[], None] | None = None) -> None:
         self._agreement = agreement
         self._note = note
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
         self.answered = answered
 
     def answer(self, announcement: bytes, x: RawRecord, y: object) -> tuple[bytes, bytes]:
@@ -63,9 +64,10 @@ class ShuffleDevice:
         It answers the learner's `announcement` of a batch for the features `x` by name and the target `y`, a number or
         a label, as for `learn_one`.
 
-        Raises `NotAvailableError` if the record has answered before, and the errors of `Agreement.accept` and
-        `ShuffleRandomizer.messages`.
+        Raises `NotAvailableError` if the record has answered before, `StoreBusyError` in a fork of the process, and
+        the errors of `Agreement.accept` and `ShuffleRandomizer.messages`.
         """
+        check_fork(self._process, "this device")
         with self._lock:
             if self.answered:
                 raise NotAvailableError("this record has answered; a second answer would spend its budget twice")
@@ -92,7 +94,7 @@ class Notes:
         self.position: Position | None = None
         self.batch: Place | None = None
         self.sent = self.answered = self.declined = self.dead = 0
-        self._lock = FileLock(str(self.path))
+        self._lock, self._process = FileLock(str(self.path)), os.getpid()
         try:
             self._read(path)
         except BaseException:
@@ -120,7 +122,8 @@ class Notes:
             )
 
     def write(self) -> None:
-        """Write the file durably. Raises `SourceError` if that fails."""
+        """Write the file durably. Raises `SourceError` if that fails, and `StoreBusyError` in a fork."""
+        check_fork(self._process, str(self.path))
         counts = [self.sent, self.answered, self.declined, self.dead]
         notes = {"agreement": self._agreement, "position": self.position, "batch": self.batch, "counts": counts}
         write_file(self.path, json.dumps(notes))

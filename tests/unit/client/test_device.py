@@ -1,16 +1,23 @@
 """A device: one report for each record, whatever fails; and values that do not leave it."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamdp import ShuffleClassifier
 from streamdp.client import Device, Outcome
 from streamdp.errors import ConfigError, SchemaError, ServiceError, SourceError, StoreBusyError
+from streamdp.protocol.agreement import Agreement
+from streamdp.protocol.cohort import CohortDevice
+from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.shuffle_wire import write_announcement
 from tests.support.local_reports import PERSON, definition, desk_of
 from tests.support.serving import Answering, serving
 from tests.support.threads import in_threads
@@ -267,3 +274,20 @@ def test_other_files_are_no_notes(tmp_path: Path, text: str) -> None:
 def test_notes_are_the_path_of_a_file(notes: Any) -> None:
     with pytest.raises(ConfigError, match="notes: expected the path of a file"):
         Device("http://127.0.0.1:1", "job", notes=notes)
+
+
+def test_a_fork_of_a_device_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its notes are a copy: each process would draw an answer of its own for one record."""
+    model = ShuffleClassifier(features=["a"], cohort={"people": 100, "rounds": 5})
+    agreement, record = Agreement(model), ({"a": 0.5}, True)
+    announced = write_announcement(agreement.announcement(model.batch, model.randomizer.point))
+    asked: list[Callable[[], object]] = [
+        partial(Device("http://127.0.0.1:9", "late").report, *record),
+        partial(ShuffleDevice(agreement).answer, announced, *record),
+        partial(CohortDevice(agreement, note=lambda message: None).answer, announced, *record),
+    ]
+    process = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: process + 1)
+    for answer in asked:
+        with pytest.raises(StoreBusyError, match="a fork of it"):
+            answer()
