@@ -479,6 +479,14 @@ class Windows(Collector):
             middle, spread = self.units.centre, self.units.scale / 2
         return middle, spread, half
 
+    @property
+    def tolerated(self) -> float | None:
+        """See `Learner.tolerated`: of a planned method, whose loss exceeds the least by a public part of the bounds."""
+        if not self.n_informing or self.bounds is None or len(self.scales):
+            return None
+        excess = getattr(self._planned(max(self.n_informing, self.least_users)), "excess", None)
+        return None if excess is None else self.problem.loss.bound / float(excess)
+
     def answer(self) -> StepEstimates | None:
         """As `Batches.answer`, from one window on."""
         if (steps := self.batch_steps) is None:

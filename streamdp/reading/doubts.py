@@ -87,7 +87,7 @@ def of_model(model: Any, quality: Any) -> list[str]:
     looseness, near = getattr(model, "looseness", None), getattr(model, "near_bound", None)
     found = [
         ON_BORDER if model.on_border else None,
-        None if better else loose(looseness, near),
+        None if better else loose(looseness, near) or unseen(model.learner.tolerated),
         None if better else too_few(model),
         unpooled(model.learner),
         None if quality is None or better else quality.sentence(),
@@ -202,6 +202,20 @@ def loose(looseness: float | None, near: float | None) -> str | None:
         f"the declared bounds of the target are {min(looseness, _RESOLVED):,.0f} times as wide as the spread of most "
         "of its values or more, as far as these were learned: narrower bounds need fewer records, and a holdout tells "
         "whether a constant is better"
+    )
+
+
+def unseen(tolerated: float | None) -> str | None:
+    """Return the doubt about a target of which nothing shows how wide its bounds are, if they may matter.
+
+    A constant may have a smaller loss if they are more than about `tolerated` times as wide as the target's spread.
+    """
+    if tolerated is None or tolerated >= _RESOLVED:
+        return None
+    return (
+        "nothing that was released shows how wide the bounds of the target are: if they are more than about "
+        f"{tolerated:,.0f} times as wide as the spread of most of its values, a constant may be better; narrower "
+        "bounds and more people help, and a holdout or validation tells"
     )
 
 
