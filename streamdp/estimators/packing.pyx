@@ -300,7 +300,7 @@ cdef class RecordLearner:
 
     def learn(self, x, y, rng, subject):
         """Learn a record, or leave it out. False, and nothing is learned or counted, if it is not for the fast way, for
-        the last record of a batch, and if the random words ran out.
+        the first and the last record of a batch, and if the random words ran out.
 
         `x`: the record. `y`: the target. `rng`: the random words. `subject`: whose record it is; None: nobody's.
         """
@@ -319,7 +319,7 @@ cdef class RecordLearner:
         cdef Py_ssize_t outputs = 0
         if (subject is None) != (self._gate is None):
             return False
-        if self._taken != NULL and self._taken[0] + 1 >= self._batch:
+        if self._taken != NULL and not 0 < self._taken[0] < self._batch - 1:
             return False
         if self._read != NULL and self._read[0] + self._read[1] + 1 >= self._most:
             return False

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from weakref import WeakSet
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from streamdp.privacy.release import READS, Prepared, Release
 from streamdp.privacy.statement import RECORD, Unit
 from streamdp.reading.estimates import limits_of
 from streamdp.reading.moderation import NO_NOISE, Noise
+from streamdp.system import after_fork
 
 if TYPE_CHECKING:
     from streamdp.estimators.packing import RecordLearner
@@ -132,6 +134,11 @@ class Learner(ABC):
         """What is released of rows about the model in batches or windows; None: nothing."""
         self.refusal: str | None = None
         """Why rows cannot be learned here, as the text of an error; None: they can."""
+        _live.add(self)
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        vars(self).update(state)
+        _live.add(self)
 
     def __getstate__(self) -> dict[str, object]:
         """A copy holds the state of the last boundary: what is open is not in it."""
@@ -431,6 +438,21 @@ class Collector(Learner):
         are taken.
         """
         raise NotImplementedError
+
+
+_live: WeakSet[Learner] = WeakSet()
+
+
+def _as_a_copy() -> None:
+    """Discard what is open in a fork, as in a copy: its people are in a release of the parent."""
+    held = [learner for learner in list(_live) if learner.pending]
+    for learner in held:
+        learner.seen[0] = learner.n_released
+    for learner in held:
+        learner.discard()
+
+
+after_fork(_as_a_copy)
 
 
 def share_changes(learners: Sequence[Learner]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +21,11 @@ from streamdp import (
 from streamdp.data.subjects import Dated
 from streamdp.errors import StreamDPError
 from streamdp.learners import series
+from streamdp.learners.batches import Batches
 from streamdp.learners.sums import Pan
+from streamdp.privacy.grid_sum import GridSum
 from streamdp.privacy.release import JOINED, LEFT_OUT, Release
+from streamdp.store.state_codec import encode_state
 from tests.support.plain_method import Plain
 
 NOW, DAY = 1.7e9, 86_400
@@ -192,3 +196,51 @@ def test_a_row_of_a_window_of_time_that_is_over_is_left_out_and_not_charged(
     assert list(model.learner.windows) == [6, 7, 8]
     assert isinstance(first._sum, Pan)
     assert not first._sum.total.any()
+
+
+OPEN: dict[str, Callable[..., Any]] = MAKE | {
+    "people": lambda **more: regressor(WindowedRegressor, method=Plain(), window=1000, **more),
+    "reports": lambda **more: regressor(UserLevelLDPRegressor, items_per_user=8, **more),
+}
+
+
+def released(model: Any) -> str:
+    return encode_state({name: value for name, value in model.learner.learned().items() if name != "window_at"})
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_a_fork_releases_nothing_of_what_is_open(kind: str) -> None:
+    """Its people would be in a release of the parent and in one of the child, each with noise of its own."""
+    model = OPEN[kind]()
+    for i in range(60):
+        model.learn_one({"a": 0.5}, NOW if kind == "every" else 0.5, subject=f"p{i % 20}")
+    assert not model.at_boundary
+    before = released(model)
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            model.close_batch()
+            os.write(write, bytes([model.at_boundary, released(model) == before]))
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"\x01\x01"
+    os.waitpid(child, 0)
+    model.close_batch()
+    assert released(model) != before
+
+
+def test_a_record_after_an_interrupted_end_of_a_batch_begins_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At compiled speed it joined the sum of a batch whose people were forgotten, so that they could join it again."""
+    model, opened = regressor(PanPrivateRegressor, batch_size=30), []
+    for _ in range(20):
+        model.learn_one({"a": 0.5}, 0.5)
+    assert model.learner.fast is not None
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(Batches, "_wipe", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model.close_batch()
+    monkeypatch.setattr(GridSum, "add_noise", lambda *_: opened.append(1))
+    model.learn_one({"a": 0.5}, 0.5)
+    assert opened
