@@ -22,7 +22,6 @@ from benchmarks.shared.pictures import COLOURS, MARKERS, Shown, sheet
 from benchmarks.shared.simulation import SIGMA, expected_huber
 from streamdp.estimators.ldp.estimators import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.optim.losses import Logistic
-from streamdp.privacy.samplers import SCALE
 from studies.theory import PAPER, Case, PaperLaplace, Runs, rates, simulate, slope
 
 MU = (0.5, 1.0, 2.0, 3.0, None)
@@ -365,19 +364,12 @@ def figure_4(size: Size) -> Found:
     return Found(table(head, rows), figure)
 
 
-class PrintedLaplace(PaperLaplace):
-    """The paper's Laplace mechanism with d, the features, in place of the d + 2 coordinates that get noise."""
-
-    def rows(self, d: int, amounts: np.ndarray | None = None) -> np.ndarray:
-        rows = super().rows(d, amounts)
-        return np.asarray(rows * np.where(np.arange(rows.shape[-1]) == SCALE, math.sqrt((d - 2) / d), 1.0))
-
-
 def figure_4_printed(size: Size) -> str:
-    """Laplace noise at eps = 3 whose scale has sqrt(d) for sqrt(d + 2)."""
+    """Laplace noise at eps = 3 whose scale has sqrt(d), d being the features, for sqrt(d + 2): that of a larger eps."""
     rows = []
     for d in (5, 10):
-        cases = [Study(budget="eps=3", mechanism=kind, d=d) for kind in (PaperLaplace, PrintedLaplace)]
+        budgets = ("eps=3", f"eps={3 * math.sqrt((d + 2) / d)}")
+        cases = [Study(budget=budget, mechanism=PaperLaplace, d=d) for budget in budgets]
         names = ("sqrt(d + 2), which privacy needs", "sqrt(d)", "1-GDP")
         runs = simulate([*cases, Study(budget="mu=1", d=d)], [size.records], size.runs, seed=13 + d)
         for name, run in zip(names, runs, strict=True):
