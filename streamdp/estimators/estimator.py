@@ -667,8 +667,8 @@ class Estimator(river_base.Estimator, Parameters):
         self.estimated = statistics = statistics.clone({"budget": theirs})
         model = repr((share, statistics.model_dict()))
         coding = statistics.coding(target is not None)
+        self._spend(whole)  # first, for an exception between these lines
         self.learner.estimate(SideStatistics(statistics.learner, share, coding, target, model))
-        self._spend(whole)
 
     def _encode_target(self, y: object) -> float:
         raise NotImplementedError

@@ -161,9 +161,9 @@ class Learner(ABC):
 
     def estimate(self, side: "SideStatistics") -> None:
         """Estimate `side` statistics of the rows, too."""
-        self.side = side
         if self.open is not None:
             self.open.sums["side statistics"] = side.learner
+        self.side = side
 
     def check(self, budget: Budget) -> None:
         """Raise `BudgetError` if a row cannot spend this budget of its own: here none can."""

@@ -1,5 +1,6 @@
 """Statistics beside a model: one record, one budget."""
 
+import signal
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from streamdp import GaussianDP, Ledger, account, parse_budget
 from streamdp.config.definition import Definition
 from streamdp.config.trust import completed
 from streamdp.errors import ConfigError, SchemaError
+from streamdp.learners.learner import Learner
+from streamdp.learners.side_statistics import divided
 from streamdp.privacy.composition import Spend
 from tests.support.states import pending_of, probes_of
 
@@ -239,3 +242,13 @@ def test_statistics_of_the_target_are_of_the_target_also_beside_products(trust: 
         estimator.learn_many(rows, y)
         estimator.close_batch()
         assert estimator.estimated.get()["s"] == pytest.approx(wanted, abs=0.2)
+
+
+def test_an_exception_leaves_no_statistics_for_which_records_spend_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    definition: Any = job("process")
+    statistics, share, target = definition._side_statistics(definition.statistics)
+    model = definition._build_model(None, divided(statistics.record_budget, share, "process")[0])
+    monkeypatch.setattr(Learner, "estimate", lambda *_: signal.default_int_handler(2, None))
+    with pytest.raises(KeyboardInterrupt):
+        model.add_statistics(statistics, share, target)
+    assert model.record_budget == statistics.record_budget
