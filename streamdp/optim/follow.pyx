@@ -21,7 +21,7 @@ from streamdp.privacy.arrays cimport matrix, vector
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL, WEIGHT
 
 cdef double _DELTA = 1e-4, _SHARE = 0.6, _DEVIATIONS = 0.5, _PRIOR_A = 4.0, _PRIOR_B = 8.0, _LEAST_SCALE = 0.05
-cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 3.0, _SLOPE = 4.0, _LATEST = 0.25, _EVERY = 1.0 / 256.0
+cdef double _LEAST_VARIANCE = 0.05, _DOUBTED = 1.5, _SLOPE = 4.0, _LATEST = 0.25, _EVERY = 1.0 / 256.0
 cdef double _BRIEF = 16.0, _LASTING = 64.0, _SHOWN = 0.5
 cdef int _EACH = 4, _KNOWN_FROM = 30, _FEWEST = 4
 
@@ -207,7 +207,7 @@ cdef bint changed(Model* m, double seen) noexcept nogil:
         ratio = max(_ratio(&by_sum, &bounds), _ratio(&sure, &bounds))
         if w >= least and ratio > most:
             most, best, further = ratio, i, shown < _SHOWN * sure.total
-        bounds = _bounds(tested, logarithm, log(_DOUBTED * (w + before) / w))
+        bounds = _bounds(tested, logarithm, log(_DOUBTED * ((w + before) / w) ** 2))
         ratio = max(_ratio(&by_sum, &bounds), _ratio(&likely, &bounds))
         if w >= max(4.0 * d, least) and ratio > doubted:
             doubted, doubtful = ratio, i

@@ -428,7 +428,8 @@ class Newton(Growing):
         near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
         if earlier := change.used(state.blocks):  # those before the newest one were nearer when it came
             newest = state.blocks[earlier - 1]
-            near = float(self._weighed(state, points[-1])[earlier - 1, change.WEIGHT] / newest[change.WEIGHT])
+            kept = float(self._weighed(state, points[-1], whole=True)[earlier - 1, change.WEIGHT])
+            near = kept / float(newest[change.WEIGHT])
             near = max(near, 1 - information / max(state.weight, 1e-300))  # a short batch replaces less
         bent = 1.0  # A of another sigma, which is the last parameter of the newest block
         if self._huber and earlier:
@@ -466,21 +467,21 @@ class Newton(Growing):
         return min(1.0, UNEVEN * (self._unit(self.state, point) / float(point[-1])) ** 2)
 
     def _weighed(
-        self, state: State, point: np.ndarray, blocks: np.ndarray | None = None, doubtful: bool = False
+        self, state: State, point: np.ndarray, blocks: np.ndarray | None = None, whole: bool = False
     ) -> np.ndarray:
         """The blocks of a state, or others, as new ones: each has the weight of its own error at a `point`.
 
         That is in the present units. The way from its query point adds the noise of A and a share of the gradient, by
         which A changes on it. Without changes to follow, the average over all of the past is wanted: the share is 0.
-        If `doubtful`, what another scale may have cut counts as
-        noise. With several classes, the query points are replaced by the gradients there of `ClassProblem`, so that A
-        is 1.
+        Only what a way adds beyond the best block counts. If `whole`, all of it does, and so does as noise what another
+        scale may have cut. With several classes, the query points are replaced by the gradients there of
+        `ClassProblem`, so that A is 1.
         """
         d, q, blocks = self.curvature.parameters, self.curvature.columns, state.blocks if blocks is None else blocks
         counts = np.maximum(blocks[:, change.WEIGHT], 1e-300)
         if self._cuts is not None and state.weight:
             blocks, wrong = self._cuts.placed(blocks, state.sigma)
-            blocks[:, change.NOISE] += wrong * doubtful
+            blocks[:, change.NOISE] += wrong * whole
         if self.curvature.outputs > 1:
             model = self._classes(state)
             blocks = model.placed(blocks)
@@ -492,6 +493,8 @@ class Newton(Growing):
         information = blocks[:, change.INFORMATION]
         if self._follow:
             errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
+        if not whole:
+            errors -= errors[: change.used(blocks)].min()
         if state.merged:  # many old blocks have one error in common, so their noise must be known well
             spread = (
                 self._spread(state, np.append(point[:q], state.sigma))
@@ -579,7 +582,7 @@ class Newton(Growing):
         """Where the stream changed, by these blocks; the last ones need `sure` times N_0 records."""
         curvature, state, q = self.curvature, self.state, self.curvature.columns
         point = self._units.inward(self.state.point)
-        blocks, scale = self._weighed(state, point, blocks, doubtful=True), float(point[-1]) if self._huber else None
+        blocks, scale = self._weighed(state, point, blocks, whole=True), float(point[-1]) if self._huber else None
         carries, entry = np.eye(curvature.parameters), 0.0
         if curvature.outputs == 1:
             carries[:q, :q], entry = state.hessian(q), state.variance

@@ -107,6 +107,20 @@ def test_until_a_change_is_likely_the_answer_is_that_of_the_whole_past() -> None
     assert same >= 25
 
 
+def test_no_stream_without_a_change_ends_with_a_far_larger_error_than_without_following() -> None:
+    """Recent iterates, which have more noise, are hardly ever mixed in."""
+    ratios = []
+    for seed in range(100, 200):
+        X, y = records(20_000, THETA, seed)
+        errors = []
+        for choice in ("follow", "ignore"):
+            model = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=seed, change=choice)
+            model.learn_encoded(X, y)
+            errors.append(off(model, THETA))
+        ratios.append(errors[0] / errors[1])
+    assert max(ratios) < 2
+
+
 def test_where_disturbances_end_soon_the_answer_stays_and_a_change_that_lasts_is_followed() -> None:
     """600 of 5,000 records have another intercept, and each time the answer is looked at just then."""
     model, errors = LDPASGDRegressor(features=NAMES, budget="eps=4", seed=3), []

@@ -153,6 +153,20 @@ def test_a_step_is_newtons_and_what_noise_hides_goes_to_the_prior() -> None:
     assert np.linalg.norm(long) <= 1 + 1e-9
 
 
+def test_a_way_that_all_blocks_have_in_common_leaves_them_the_weights_of_their_information() -> None:
+    walk = newton(LOGISTIC, 1.0)
+    state = with_averages(walk, np.array([0.3, 0, 0, 0]), np.eye(4)[np.triu_indices(4)], 0.0)
+    blocks = state.blocks.copy()
+    for information, gradient in ((1e4, 0.3), (1e2, 0.9)):
+        sums = (
+            [0.0] * 4 + [information * gradient, 0, 0, 0] + [information] * 3 + [information**2 / 1e6, 1e-6, 1e6, 0.0]
+        )
+        change.add(blocks, np.array(sums))
+    change.forget(blocks, 1)
+    found = walk._next(walk.middle, replace(state, blocks=blocks))
+    assert found[0] == pytest.approx(-(0.3 + 0.009) / 1.01, rel=0.03)  # not -.6, the mean of both
+
+
 @pytest.mark.parametrize(
     ("gradient", "bend", "variance", "expected"),
     [
