@@ -123,9 +123,10 @@ class Ledger(AbstractContextManager["Ledger"]):
         numbers = own_cap_numbers(cap, for_all_time(self.cap))
         with self.lock:
             self._rows.refresh()
-            self._rows.set_cap(self._slot(subject), numbers)
-            if cap is not None:
+            slot = self._slot(subject)
+            if cap is not None:  # first: after an exception between these lines, a statement names no smaller cap
                 self._rows.charge(own_cap(cap, self.cap), own=True)
+            self._rows.set_cap(slot, numbers)
 
     def cap_of(self, subject: Subject) -> Budget:
         """Return the cap that holds for a `subject`, over all time.

@@ -1,6 +1,7 @@
 """A statement names the caps under which records were charged, and never less than a person was charged."""
 
 import re
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from streamdp import LDPSGDRegressor, Ledger, Store
+from streamdp.ledger.memory_rows import MemoryRows
 from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.store.operator import set_cap
 from streamdp.store.snapshot import Counts
@@ -233,3 +235,15 @@ def test_late_records_of_an_open_user_or_window_are_refused() -> None:
         outcome = one.learn_encoded(np.zeros((4, 1)), np.zeros(4), None, people)
         assert outcome.tolist() == [REFUSED, REFUSED, JOINED, JOINED]
         assert one.n_refused == 4
+
+
+def test_an_exception_gives_nobody_a_cap_that_no_statement_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger("eps=3")
+    one = model(ledger)
+    learn(one, 1)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(MemoryRows, "charge", lambda *_, **__: signal.default_int_handler(2, None))
+        with pytest.raises(KeyboardInterrupt):
+            ledger.set_cap("ann", "eps=50")
+    learn(one, 9)
+    assert ledger.spent("ann").epsilon == 3
