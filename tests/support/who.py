@@ -149,7 +149,7 @@ class Transcript:
         return next_probe
 
     def held(self, real: Any) -> Any:
-        def close(mine: HeldPure, rng: Any, rows: int) -> np.ndarray:
+        def close(mine: HeldPure, rng: Any) -> np.ndarray:
             self.begin()
             kept = list(mine.kept.values())
             exact = np.concatenate([mine.total, *(one.rows for one in kept)], dtype=float)
@@ -162,7 +162,7 @@ class Transcript:
 
             self.within = True
             try:
-                found: np.ndarray = self.release(("held", exact.size), exact, real(mine, rng, rows), measure)
+                found: np.ndarray = self.release(("held", exact.size), exact, real(mine, rng), measure)
             finally:
                 self.within = False
             return found.copy()
