@@ -111,12 +111,10 @@ class RedisSource(Source):
             both.xinfo_stream(self._stream)
             both.xrange(self._stream, min=f"({self._id}", max="+", count=most)
             info, entries = both.execute(raise_on_error=False)
-            if isinstance(entries, Exception):
-                raise entries
-            missing = isinstance(info, Exception) and "no such key" in str(info)
-            if isinstance(info, Exception) and not missing:
-                raise info
-        self._check(info := None if missing else info)
+            for answer in (entries, info):
+                if isinstance(answer, Exception) and "no such key" not in str(answer):
+                    raise answer
+        self._check(info := None if isinstance(info, Exception) else info)
         return info, entries
 
     def _read(self, most: int) -> Batch:

@@ -165,9 +165,8 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
     estimator.state_dict()  # which needs the columns
     learner, validation = estimator.learner, job.validation
     answer = None if validation is None else validation.share
-    learn = 1.0  # which part learns; the others only answer about the model's error
-    if not isinstance(learner, Batches):  # whose `least` counts them
-        learn -= answer or 0.0
+    # which part learns; the others only answer about the model's error, and `least` of batches counts them
+    learn = 1.0 if isinstance(learner, Batches) else 1.0 - (answer or 0.0)
     if not isinstance(learner, LocalReports):
         least = learner.batch_steps.least if isinstance(learner, Batches) else learner.least_records
         if least is None:

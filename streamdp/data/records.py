@@ -258,10 +258,7 @@ class ShardedSource(Protocol):
     """A stream in shards that the workers of a group divide. `connectors.kafka.KafkaSource` implements it."""
 
     def subscribe(self, listener: RebalanceListener) -> None:
-        """Join the group. The `listener` is called when shards are taken away.
-
-        Raises `SourceUnavailableError` if the broker does not answer; then it may be called again.
-        """
+        """Join the group, when the next polls reach its broker. The `listener` is called when shards are taken away."""
 
     def assigned(self) -> list[Shard]:
         """Return the shards that were assigned since the last call. Each waits for `start`."""

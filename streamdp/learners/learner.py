@@ -303,11 +303,6 @@ class Learner(ABC):
         return low / 2 + high / 2, half, half
 
     @property
-    def tolerated(self) -> float | None:
-        """How many times as wide as its spread a target's bounds may be, if nothing released shows it; else None."""
-        return None
-
-    @property
     def range_of_scale(self) -> tuple[float, float]:
         """Between which numbers the scale of the loss is in `point`, by its smallest one and the domain."""
         least = self.problem.loss.least_scale

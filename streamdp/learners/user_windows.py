@@ -481,7 +481,10 @@ class Windows(Collector):
 
     @property
     def tolerated(self) -> float | None:
-        """See `Learner.tolerated`: of a planned method, whose loss exceeds the least by a public part of the bounds."""
+        """How many times as wide as its spread a target's bounds may be, if nothing released shows it; else None.
+
+        So it is with a planned method, whose loss exceeds the least by a public part of the bounds.
+        """
         if not self.n_informing or self.bounds is None or len(self.scales):
             return None
         excess = getattr(self._planned(max(self.n_informing, self.least_users)), "excess", None)

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from streamdp.errors import BudgetError
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, amount, no_budget, rounded_up
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, no_budget, rounded_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +112,6 @@ def widest(budgets: Iterable[Budget]) -> tuple[Budget, ...]:
     """
     found: dict[type, Budget] = {}
     for budget in budgets:
-        old = found.get(type(budget))
-        if old is None:
-            found[type(budget)] = budget
-        elif isinstance(budget, ApproxDP) and isinstance(old, ApproxDP):
-            found[ApproxDP] = ApproxDP(max(old.epsilon, budget.epsilon), max(old.delta, budget.delta))
-        elif amount(budget) > amount(old):
-            found[type(budget)] = budget
+        kind: Any = type(budget)
+        found[kind] = kind(*map(max, astuple(found.get(kind, budget)), astuple(budget)))
     return tuple(found[kind] for kind in (PureDP, ApproxDP, GaussianDP) if kind in found)

@@ -10,7 +10,7 @@ says in `neighbours` what exactly is replaced and what is public.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING
 
@@ -288,14 +288,10 @@ def weakness(budget: Budget, records: int | None = None) -> str | None:
 
 def with_amount(budget: Budget, value: float) -> Budget:
     """A budget of the same kind and delta with another value of epsilon or mu. Raises `BudgetError` out of range."""
-    match budget:
-        case PureDP():
-            return PureDP(value)
-        case ApproxDP(_, delta):
-            return ApproxDP(value, delta)
-        case GaussianDP():
-            return GaussianDP(value)
-    raise no_budget(budget)
+    if not isinstance(budget, _Text):
+        raise no_budget(budget)
+    kind: Callable[..., Budget] = type(budget)
+    return kind(value, *astuple(budget)[1:])
 
 
 def implies(one: Budget, other: Budget) -> bool:

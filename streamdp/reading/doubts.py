@@ -87,7 +87,7 @@ def of_model(model: Any, quality: Any) -> list[str]:
     looseness, near = getattr(model, "looseness", None), getattr(model, "near_bound", None)
     found = [
         ON_BORDER if model.on_border else None,
-        None if better else loose(looseness, near) or unseen(model.learner.tolerated),
+        None if better else loose(looseness, near) or unseen(getattr(model.learner, "tolerated", None)),
         None if better else too_few(model),
         unpooled(model.learner),
         None if quality is None or better else quality.sentence(),

@@ -52,7 +52,6 @@ LAST_BATCH_S = 2.0
 """How long a rebalance waits for the current batch."""
 LAST_CALL_S = 5.0
 """How long a rebalance waits for each call of the store: the group waits for the rebalance."""
-RESUBSCRIBE_AFTER_S = 1.0
 """A worker that could not join the group tries again after this time."""
 RECLAIM_AFTER_S = 3.0
 """After this time, a shard that another worker has claimed is claimed again if the source still assigns it here."""
@@ -134,7 +133,7 @@ class Worker(Loop):
         """
         with stopped_by_signals(self.stop, lambda: self.stopping):
             try:
-                self._subscribe()
+                self.source.subscribe(self)
                 self._loop(max_records, idle_seconds)
             finally:
                 self._thread.stop()
@@ -143,16 +142,6 @@ class Worker(Loop):
                 finally:
                     self._thread.close(self.store.abandon)
         return self._commits.done
-
-    def _subscribe(self) -> None:
-        while not self.stopping:
-            try:
-                self.source.subscribe(self)
-            except SourceUnavailableError as error:
-                self._tell_source(str(error))
-                self.sleep(RESUBSCRIBE_AFTER_S)
-            else:
-                return
 
     def _loop(self, max_records: int | None, idle_seconds: float | None) -> None:
         try:

@@ -33,8 +33,7 @@ _STRETCHES = 32
 # about the constant, and their information (see `unit_table`); alarms, and the records met at the last one.
 MET, END, REACH, CONSTANTS, INFORMATION, DRIFTS, DRIFT = range(7)
 PROGRESS = 7
-_SUMS = ("total", "open", "halves", "window")
-_LARGEST_SUM = 1e270  # of 10^15 squares of squares of `FARTHEST`, with their noise
+_LARGEST = 1e270  # a sum of 10^15 squares of squares of `FARTHEST`, with their noise
 
 
 class Validator:
@@ -220,26 +219,19 @@ class Validator:
         Raises `ConfigError` for numbers out of range; `KeyError`, `TypeError` and `ValueError` mean that it is no
         state.
         """
-        most = dict.fromkeys(_SUMS, (_LARGEST_SUM,))
-        found = {
-            name: finite_array(state, name, mine.shape, *most.get(name, ())) for name, mine in self._numbers().items()
-        }
+        found = {name: finite_array(state, name, mine.shape, _LARGEST) for name, mine in self._numbers().items()}
         progress, bits = found["progress"], isinstance(self.task, Numbers) and not self.summed
-        if bits and min(found["known"][1], found["fixed"][1]) < 0:  # the weight of the answers
-            raise ConfigError("state: validation.known is out of range")
-        reach = not progress[REACH] or NEAREST <= progress[REACH] <= FARTHEST
-        if progress.min() < 0 or not 0 <= progress[END] - progress[MET] <= 512 or not reach:
-            raise ConfigError("state: validation.progress is out of range")
-        for name in _SUMS:
-            counts, squares = found[name][..., sums.COUNTS], found[name][..., sums.SQUARES]
-            if np.any(counts != np.rint(counts)) or min(counts.min(), squares.min()) < 0:
-                raise ConfigError(
-                    f"state: validation.{name}: expected whole numbers of answers, and squares of at least 0"
-                )
-        for name in ("halves", "window"):
-            used, length = found[name][-1, :2]
-            if not (used <= len(found[name]) - 2 and length >= 1):
-                raise ConfigError(f"state: validation.{name} is out of range")
+        rows = [np.atleast_2d(found[name]) for name in ("total", "open", "halves", "window")]
+        counts = np.concatenate([part[:, sums.COUNTS] for part in rows])
+        if (
+            min(progress.min(), counts.min(), *(part[:, sums.SQUARES].min() for part in rows)) < 0
+            or np.any(counts != np.rint(counts))
+            or not 0 <= progress[END] - progress[MET] <= 512
+            or not (progress[REACH] == 0 or NEAREST <= progress[REACH] <= FARTHEST)
+            or (bits and min(found["known"][1], found["fixed"][1]) < 0)  # the weights of answers
+            or any(part[-1, 0] > len(part) - 2 or part[-1, 1] < 1 for part in rows[2:])  # used, length
+        ):
+            raise ConfigError("state: validation is out of range: expected what answers can make")
         self._halves.numbers, self._window.numbers = found["halves"], found["window"]
         self.progress, self.known, self.fixed, self.point = progress, found["known"], found["fixed"], found["point"]
         self._total, self.open = found["total"], found["open"]

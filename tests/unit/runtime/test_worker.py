@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamdp import LDPASGDRegressor, PanPrivateRegressor
-from streamdp.data.records import WHOLE, DeadLetter, Position, RebalanceListener, Shard, Stall
+from streamdp.data.records import WHOLE, DeadLetter, Position, Shard, Stall
 from streamdp.errors import (
     ConfigError,
     FencedError,
@@ -921,38 +921,6 @@ def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(path: 
         watched(source, store, **options)
     assert claimed == {first: 2, second: 1}
     check_exact(path, given)
-
-
-def test_a_broker_that_is_away_when_a_worker_joins_is_waited_for(path: Path) -> None:
-    given = streams(1, 500, 0)
-
-    class Away(ScriptedShards):
-        asked = 0
-
-        def subscribe(self, listener: RebalanceListener) -> None:
-            self.asked += 1
-            if self.asked < 4:
-                raise SourceUnavailableError("no answer")
-            super().subscribe(listener)
-
-    source = Away(given)
-    watcher = ran(path, source)
-    assert source.asked == 4
-    assert watcher.retries == ["source"]  # the same is told once in 30 seconds
-    check_exact(path, given)
-
-
-def test_a_worker_that_is_stopped_before_it_joins_ends(tmp_path: Path) -> None:
-    source = ScriptedShards(streams(1, 500, 0))
-
-    def away(listener: RebalanceListener) -> None:
-        worker.stop()
-        raise SourceUnavailableError("no answer")
-
-    source.subscribe = away
-    with fragile(tmp_path / "a.db") as store:
-        worker = worker_of(source, store)
-        assert worker.run() == 0
 
 
 def test_what_cannot_be_read_is_passed_and_committed(path: Path, given: Streams) -> None:
