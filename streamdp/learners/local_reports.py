@@ -328,10 +328,11 @@ class LocalReports(Learner):
         arrays, problem = self.arrays, self.problem
         total, gradients = self.information, seen - self.n_asked - self.n_paired
         each = total / max(gradients, 1) if total else float(self.default_rows[0, samplers.INFORMATION])
-        later = 1 - float(arrays.units.table[-1, k.SINCE] / arrays.spec[loops.OFFSET])
+        shares = np.array([odds.told(arrays)])
         if problem.outputs > 1 and problem.intercept:
-            later = rarity(problem.blocks(self.average_in_units(), self.p)[:, -1]) ** 2
-        return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * problem.loss.effort * later / each)
+            shares = problem.blocks(self.average_in_units(), self.p)[:, -1]
+        effort = problem.loss.effort * rarity(shares) ** 2
+        return self.n_asked + math.ceil(EACH * len(arrays.state[0]) * effort / each)
 
     @property
     def range_of_scale(self) -> tuple[float, float]:

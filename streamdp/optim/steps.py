@@ -79,8 +79,8 @@ class Steps:
 def rarity(intercepts: np.ndarray) -> float:
     """How many times less curvature the loss has if one class has the share p > 1/2: 1 / (4 p (1 - p)), else 1.
 
-    The noise of noisy sums hides a signal up to so many times more records, and that of single records up to the power
-    of 3/2 (see `optim.odds`). The intercepts (K,) are of columns that are 0 at their centres; one alone is that of the
+    The noise of noisy sums hides a signal up to so many times more records, and that of single records up to the square
+    of it. The intercepts (K,) are of columns that are 0 at their centres; one alone is that of the
     second of two classes.
 
     >>> round(rarity(np.log([0.9, 0.05, 0.05])), 2), round(rarity(np.log([1 / 9])), 2)

@@ -3,8 +3,8 @@
 Newton's steps know which part of what columns say their noise hides. Before they do, and for others, `least_records`
 tells: below it noise is larger than what columns say. In batches and windows it is N_0 of docs/proofs/curvature.md and
 ten records for each column, which are too few without noise, too, all times the `flatness` of a rare class. In reports
-it is the number that answered about scale, and of as many gradients as hold the information I_0 of `optim.steps`.
-What an operator's counts add: `streamdp.serving.doubts`.
+it is the number that answered about scale, and of as many gradients as hold the information I_0 of `optim.steps`,
+times the square of the `rarity`. What an operator's counts add: `streamdp.serving.doubts`.
 
 All is post-processing of what the learner's page in docs/proofs says is released, so nothing is spent.
 """
