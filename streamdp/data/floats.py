@@ -65,3 +65,11 @@ def finite_array(
     if not np.all(np.abs(numbers) <= largest):
         raise ConfigError(f"state: {name}: out of range: expected finite numbers, at most {largest:g} in size")
     return numbers
+
+
+def whole_array(state: Mapping[str, object], name: str, shape: tuple[int, ...], least: float = 0.0) -> np.ndarray:
+    """Return an entry as `finite_array`, of whole numbers from the `least` on and at most 10^15, as int64."""
+    numbers = finite_array(state, name, shape, 1e15)
+    if np.any(numbers != np.rint(numbers)) or numbers.min(initial=least) < least:
+        raise ConfigError(f"state: {name}: expected whole numbers of at least {least:g}")
+    return numbers.astype(np.int64)

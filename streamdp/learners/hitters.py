@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from streamdp.data.floats import finite_array
+from streamdp.data.floats import whole_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Index, shown
 from streamdp.learners.local_counts import Oracle, ReportPart
@@ -156,11 +156,11 @@ class Hitters(ReportPart):
         return {"texts": self._sums.copy(), "reports": self._reports.copy()}
 
     def read(self, state: Mapping[str, object]) -> None:
-        sums = finite_array(state, "texts", self._sums.shape)
-        reports = finite_array(state, "reports", self._reports.shape)
+        sums = whole_array(state, "texts", self._sums.shape, -1e15)
+        reports = whole_array(state, "reports", self._reports.shape)
         if np.any(np.abs(sums).sum(axis=1) > reports * (self._oracle.cells - 1)):
             raise ConfigError("state: expected sums of at most what so many reports add")
-        self._sums, self._reports = np.ascontiguousarray(sums, dtype=np.int64), reports.astype(np.int64)
+        self._sums, self._reports = sums, reports
 
     def merge(self, parts: Sequence[Self]) -> None:
         self._sums = np.sum([part._sums for part in parts], axis=0)  # noqa: SLF001 - the same class

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from streamdp.aggregation.block_loops import Places, Reporter
-from streamdp.data.floats import finite_array
+from streamdp.data.floats import whole_array
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Cells, Index, Values
 from streamdp.privacy.entropy import uniform
@@ -219,10 +219,10 @@ class CellReports(OfCells):
         return {"counts": self._state.copy()}
 
     def read(self, state: Mapping[str, object]) -> None:
-        counts = finite_array(state, "counts", self._state.shape)
-        if not (np.all(counts >= 0) and np.all(counts[:-1] <= counts[-1])):
+        counts = whole_array(state, "counts", self._state.shape)
+        if np.any(counts[:-1] > counts[-1]):
             raise ConfigError("state: expected counts from 0 to the number of reports")
-        self._state = counts.astype(np.int64)
+        self._state = counts
 
     def merge(self, parts: Sequence[Self]) -> None:
         self._state = np.sum([part._state for part in parts], axis=0)  # noqa: SLF001 - the same class

@@ -17,7 +17,8 @@ from typing import Self
 import numpy as np
 
 from streamdp.aggregation.block_loops import Reporter
-from streamdp.data.floats import finite_array
+from streamdp.data.floats import finite_array, whole_array
+from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError
 from streamdp.learners.cells import Index
 from streamdp.learners.local_counts import OfCells, Oracle
@@ -26,6 +27,7 @@ from streamdp.reading.estimates import KNOWN, limits_of
 _FIRST, _PART = 32, 16
 _SURE = 3.5  # so many deviations decide on a side: wrong once in 4,000
 _APART = 2.0  # deviations of the root between it and thresholds
+_FLATTEST = 1e-60  # a slope whose square is above 0
 _SEARCHES, _LOW, _HIGH, _SLOPE, _SUM, _RECORDS = range(6)
 
 
@@ -208,14 +210,14 @@ class Roots(OfCells):
     def read(self, state: Mapping[str, object]) -> None:
         blocks = np.asarray(state["blocks"], dtype=float)
         self._blocks = finite_array(state, "blocks", (len(blocks), self._blocks.shape[1]))
-        opened, self._totals = (finite_array(state, name, self._open.shape) for name in ("open", "totals"))
-        self._open = opened.astype(np.int64)
+        self._open, totals = (whole_array(state, name, self._open.shape) for name in ("open", "totals"))
+        self._totals = totals.astype(float)
         self._search = finite_array(state, "search", self._search.shape)
         self.thresholds = finite_array(state, "t", self.thresholds.shape)
         if (
-            np.any(self._blocks[:, 0] < 1)
+            np.any((self._blocks[:, 0] < 1) | (self._blocks[:, 0] > MOST_RECORDS))
             or np.any(np.abs(self.thresholds) > 1)
-            or np.any(self._search[:, _SLOPE] <= 0)
+            or np.any((self._search[:, _SLOPE] < _FLATTEST) | (self._search[:, _RECORDS] < 0))
             or np.any(self._search[:, _LOW] >= self._search[:, _HIGH])
             or not (len(blocks) or np.all(self._search[:, _SEARCHES]))
         ):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from streamdp.aggregation.local_mean import UserMean
-from streamdp.data.floats import finite_array, floats
+from streamdp.data.floats import finite_array, floats, whole_array
 from streamdp.data.records import MOST_RECORDS
 from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole, is_number
 from streamdp.learners.learner import WITH_DELTA, Collector, People
@@ -516,7 +516,7 @@ class UserReports(Collector):
         self._begin_phase()
         self._follow(self.batch_steps, self.search)
         if not other:
-            self._votes = finite_array(state, "votes", self._votes.shape).astype(np.int64)
+            self._votes = whole_array(state, "votes", self._votes.shape)
             self.centre, self.total = (finite_array(state, name, (self._d,)) for name in ("centre", "total"))
         window_at, answered = int(state["window_at"]), int(state["answered"])
         if window_at < 0 or not 0 <= answered < self.mean.users:

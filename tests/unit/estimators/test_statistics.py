@@ -147,6 +147,29 @@ def test_states_go_on_and_add_up(trust: str, tmp_path: Any) -> None:
     assert str(both.guarantee) == str(first.guarantee)
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "number"),
+    [
+        ("0 counts", (-1,), 1e100),  # as a whole number of 64 bits it was negative
+        ("0 counts", (0,), 0.5),
+        ("1 totals", (-1,), 1e100),
+        ("1 open", (0,), -1.0),
+        ("1 search", (0, 3), 1e-320),  # its square is 0
+        ("1 search", (0, 5), -1e149),  # it ended in a square root
+    ],
+)
+def test_a_state_with_counts_that_no_reports_make_is_refused(name: str, place: tuple[int, ...], number: float) -> None:
+    declared = {"c": {"count": "k"}, "q": {"quantile": 0.5, "of": "a"}}
+    features = {"a": (0, 100), "k": ["x", "y"]}
+    made = [stats.Statistics(declared, features, budget="eps=4", trust="nobody") for _ in range(2)]
+    made[0].learn_many(pl.DataFrame({"a": np.arange(800) % 100, "k": ["x", "y"] * 400}))
+    state = made[0].state_dict()
+    made[1].load_state_dict(state)
+    state[name][place] = number
+    with pytest.raises(ConfigError, match="state"):
+        made[1].load_state_dict(state)
+
+
 def test_within_a_batch_no_state_leaves_memory() -> None:
     model = of("process")
     model.learn_many(people(10))
