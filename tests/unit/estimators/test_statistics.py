@@ -165,6 +165,7 @@ def test_a_state_with_counts_that_no_reports_make_is_refused(name: str, place: t
     made[0].learn_many(pl.DataFrame({"a": np.arange(800) % 100, "k": ["x", "y"] * 400}))
     state = made[0].state_dict()
     made[1].load_state_dict(state)
+    state[name] = np.array(state[name], dtype=float)
     state[name][place] = number
     with pytest.raises(ConfigError, match="state"):
         made[1].load_state_dict(state)
