@@ -30,10 +30,11 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
-from streamdp.learners.learner import Learner
+from streamdp.learners.learner import Learner, live
 from streamdp.learners.sums import Sums
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import Release
+from streamdp.system import after_fork
 
 
 class GatheredPart(Learner):
@@ -91,6 +92,10 @@ class GatheredPart(Learner):
     def pending(self) -> int:
         return self._held
 
+    def discard(self) -> None:
+        self.open.close()
+        self._batches, self._held = [[] for _ in self._batches], 0
+
     def records(self) -> tuple[Batches, list[tuple[np.ndarray, np.ndarray]]]:
         """The learner, and the raw records of each batch: see the estimators' `take_records`."""
         self.end_full()
@@ -145,7 +150,7 @@ class SumsPart(Sums):
     """One `of` several parts of each batch of statistics: sums without noise. A copy or pickle has none of them."""
 
     def __init__(self, whole: Sums, of: int) -> None:
-        vars(self).update(vars(whole))
+        self.__setstate__(vars(whole))
         self._of, self._planned = of, int(whole.seen[0])
         self.sums: list[tuple[int, np.ndarray]] = []
         """The rows and the `BatchSum.total` of each batch."""
@@ -167,3 +172,13 @@ class SumsPart(Sums):
             self.sums.append((rows, self._sum.total.copy()))
             self._planned += self.full * self._of
             self.discard()
+
+
+def _without_sums() -> None:
+    """Discard in a fork also the sums of ended batches: the parent returns them."""
+    for learner in list(live):
+        if isinstance(learner, SumsPart):
+            learner.sums.clear()
+
+
+after_fork(_without_sums)

@@ -134,11 +134,11 @@ class Learner(ABC):
         """What is released of rows about the model in batches or windows; None: nothing."""
         self.refusal: str | None = None
         """Why rows cannot be learned here, as the text of an error; None: they can."""
-        _live.add(self)
+        live.add(self)
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
         vars(self).update(state)
-        _live.add(self)
+        live.add(self)
 
     def __getstate__(self) -> dict[str, object]:
         """A copy holds the state of the last boundary: what is open is not in it."""
@@ -435,12 +435,13 @@ class Collector(Learner):
         raise NotImplementedError
 
 
-_live: WeakSet[Learner] = WeakSet()
+live: WeakSet[Learner] = WeakSet()
+"""What a fork may have to discard."""
 
 
 def _as_a_copy() -> None:
     """Discard what is open in a fork, as in a copy: its people are in a release of the parent."""
-    held = [learner for learner in list(_live) if learner.pending]
+    held = [learner for learner in list(live) if learner.pending]
     for learner in held:
         learner.seen[0] = learner.n_released
     for learner in held:

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 import orjson
 
@@ -18,6 +19,7 @@ from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import Agreed
 from streamdp.protocol.report_desk import LIFETIME_S, Issued
 from streamdp.protocol.reports import AnyDocument, Reported, kind_of, read_document, read_report
+from streamdp.system import after_fork
 
 _MOST_OF_A_CALL = 1000
 _BYTES_OF_A_CALL = 4 << 20
@@ -33,9 +35,14 @@ class ReportMixer:
     def __init__(self, agreement: Agreed, people: int) -> None:
         self._agreement, self._people, self._kind = agreement, people, kind_of(agreement)
         self._budget, self._digest = parse_budget(agreement.budget), agreement.digest()
-        self._lock = threading.Lock()
-        self._document: AnyDocument | None = None  # of the open batch
         self._learner_version = 0
+        self.discard()
+        _live.add(self)
+
+    def discard(self) -> None:
+        """Discard all reports, as a fork must: the parent shows them."""
+        self._lock = threading.Lock()  # in a fork, a thread that is not there may hold it
+        self._document: AnyDocument | None = None  # of the open batch
         self._issued: tuple[float, Issued] | None = None
         self._taken: dict[str, Reported] = {}
         self._closed: list[tuple[str, bytes]] = []
@@ -138,3 +145,14 @@ class ReportMixer:
     def sent(self) -> None:
         """Forget the next call: the learner has answered it."""
         del self._closed[0]
+
+
+_live: WeakSet[ReportMixer] = WeakSet()
+
+
+def _as_a_copy() -> None:
+    for mixer in list(_live):
+        mixer.discard()
+
+
+after_fork(_as_a_copy)

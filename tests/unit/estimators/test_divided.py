@@ -1,6 +1,7 @@
 """Batches whose records are in several processes: the numbers of one process, and its noise."""
 
 import copy
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -8,10 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor
+from streamdp import (
+    ApproxDP,
+    GaussianDP,
+    Ledger,
+    PanPrivateClassifier,
+    PanPrivateRegressor,
+    ShuffleRegressor,
+)
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.learners.batches import Batches
 from streamdp.privacy.grid_sum import GridSum
+from streamdp.stats import Statistics
 from tests.support.audit import epsilon_lower_bound
 from tests.support.sizes import some
 from tests.support.states import noise_of, open_sum, params_of, pending_of
@@ -329,3 +338,29 @@ def test_parts_are_not_gathered_of_people_who_are_held_out_or_are_in_statistics(
         one.gather_part(0, 1)
     one.learn_encoded(*records(120))
     assert pending_of(one) < 50  # it learns as before
+
+
+@pytest.mark.parametrize("kind", ["gathered", "sums"])
+def test_a_fork_returns_nothing_of_a_part(kind: str) -> None:
+    """Its people would be in a release of the process that gets the parent's part, and in one of the child's."""
+    part: Any
+    if kind == "sums":
+        part, take = Statistics({"m": {"mean": "a"}}, {"a": (0, 1)}, trust="process"), "take_sums"
+        part.part_of(1)
+    else:
+        part, take = PanPrivateRegressor(features={"a": (0, 1)}, target=(0, 1), batch_size=20), "take_records"
+        part.gather_part(0, 1)
+    for at in range(30):
+        part.learn_one({"a": 0.5}, *([0.5] if kind == "gathered" else []))
+        if kind == "sums" and at == 20:
+            part.close_batch()
+
+    def held() -> int:
+        part.close_batch()
+        found = getattr(part, take)()
+        return int(sum(found["rows"])) if kind == "sums" else sum(len(y) for _, y in found)
+
+    if (child := os.fork()) == 0:
+        os._exit(held())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert held() == 30

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import pickle
 from typing import Any
 
@@ -145,3 +146,15 @@ def test_threads_close_a_batch_once() -> None:
     in_threads(work)
     assert len(shown(mixer)) == 40
     assert sum(map(len, dead)) == 20
+
+
+def test_a_fork_shows_no_report_of_its_parent() -> None:
+    closed, _ = opened(1)
+    closed.take(answers(closed, "ann"))
+    mixer, _ = opened()
+    mixer.take(answers(mixer, "ann"))
+    if (child := os.fork()) == 0:
+        os._exit(int(closed.next_call() is not None or mixer.is_open or mixer.waiting > 0))
+    assert os.waitpid(child, 0)[1] == 0
+    assert closed.next_call() is not None
+    assert mixer.waiting == 1
