@@ -11,16 +11,16 @@ _MOST_BYTES = 8 << 20
 class LearnerLink:
     """The service at `url`, for one `job`; `token` is its bearer token, `proxy` the address of a proxy; None: neither.
 
-    Nothing follows redirections.
+    It tells the learner how many `people` a batch has at least. Nothing follows redirections.
     """
 
-    def __init__(self, url: str, job: str, token: str | None = None, proxy: str | None = None) -> None:
+    def __init__(self, url: str, job: str, people: int, token: str | None = None, proxy: str | None = None) -> None:
         import httpx
 
         self._errors = httpx.HTTPError
         self._client = httpx.Client(
             base_url=f"{url.rstrip('/')}/v1/models/{quote(job, safe='')}",
-            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            headers={"Mixed-People": str(people)} | ({} if token is None else {"Authorization": f"Bearer {token}"}),
             timeout=_ANSWER_S,
             verify=httpx.create_ssl_context(),
             trust_env=False,  # no proxy and no password of the environment

@@ -69,11 +69,14 @@ class MixerSourceConfig(Settings):
     token: Secret | None = None
     proxy: str | None = Field(default=None, pattern=PROXY)
 
-    def build(self, job: str) -> "LearnerLink":
-        """Make the client of the learner of a `job`. Raises `ConfigError` if the token cannot be read."""
+    def build(self, job: str, people: int) -> "LearnerLink":
+        """Make the client of the learner of a `job`, for batches of `people`.
+
+        Raises `ConfigError` if the token cannot be read.
+        """
         from connectors.learnerlink import LearnerLink
 
-        return LearnerLink(self.learner, job, secret("source.token", self.token), self.proxy)
+        return LearnerLink(self.learner, job, people, secret("source.token", self.token), self.proxy)
 
 
 class ShuffledConfig(Settings):

@@ -28,7 +28,7 @@ class MixingJob(Job):
         assert isinstance(config.source, MixerSourceConfig)
         assert config.shuffled is not None, "the configuration needs it"
         self.mixer = ReportMixer(agreement_of(config.job, config), config.shuffled.people)
-        self._link = config.source.build(config.job)
+        self._link = config.source.build(config.job, config.shuffled.people)
         self._opening = asyncio.Lock()
         self._forwarding: asyncio.Task[None] | None = None
 

@@ -4,6 +4,7 @@ Records and reports are answered after their commit. Predictions have the last c
 learner.
 """
 
+import re
 from functools import partial
 from typing import Annotated
 
@@ -198,6 +199,9 @@ async def reports(request: Request, job: JobName) -> Response:
     found = learning_job(request, job, "report")
     if (desk := found.desk) is None:
         raise no_reports()
+    if (promised := found.config.shuffled) is not None and _mixed(request) < promised.people:
+        said = f"expected reports of a shuffler that mixes at least {promised.people} people: give both the same job"
+        raise ProblemError(409, "mixed-fewer", said)
     body = await read_json(request)
     key = idempotency_key(request)
     items = await work_on(body, _items, body)
@@ -206,6 +210,12 @@ async def reports(request: Request, job: JobName) -> Response:
     checked = await work_on(body, desk.receive_all, items)
     call = of_reports(found.answers, caller_of(request), body, key, len(items), *checked)
     return documents.answer(await found.submit(call))
+
+
+def _mixed(request: Request) -> int:
+    """How many people the shuffler says that a batch has at least; 0 if it says nothing."""
+    said = request.headers.get("mixed-people", "")
+    return int(said) if re.fullmatch("[0-9]{1,7}", said) else 0
 
 
 def _items(body: bytes) -> list[object]:

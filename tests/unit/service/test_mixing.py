@@ -122,3 +122,22 @@ def test_a_batch_waits_for_a_learner_that_does_not_answer(tmp_path: Path) -> Non
             device.report(PERSON, "True", id="r")
         assert "the learner's service" in alone.get("/v1/models/late").json()["trouble"]
     assert learned(config) == 20  # the report of the batch that was open is lost, and shown to nobody
+
+
+@pytest.mark.parametrize("headers", [{}, {"Mixed-People": "19"}, {"Mixed-People": "many"}])
+def test_the_learner_takes_no_report_that_was_mixed_with_fewer_than_it_promises(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    with client(job(tmp_path, {"type": "http"})) as at_learner:
+        refused = at_learner.post("/v1/models/late/reports", json={"reports": [{}]}, headers=headers)
+        assert (refused.status_code, refused.json()["type"]) == (409, "urn:streamdp:problem:mixed-fewer")
+
+
+def test_a_shuffler_of_fewer_people_than_promised_is_told_so(tmp_path: Path) -> None:
+    config = job(tmp_path, {"type": "http"})
+    with client(config) as at_learner:
+        fewer = {"type": "mixer", "learner": str(at_learner.base_url)}
+        with client(job(tmp_path, fewer, shuffled={"people": 2, "delta": 1e-3})) as at_shuffler:
+            report(at_shuffler, 2)
+            wait_until(lambda: "409" in str(at_shuffler.get("/v1/models/late").json()["trouble"]))
+    assert learned(config) == 0
