@@ -111,9 +111,10 @@ class RedisSource(Source):
             both.xinfo_stream(self._stream)
             both.xrange(self._stream, min=f"({self._id}", max="+", count=most)
             info, entries = both.execute(raise_on_error=False)
-            for answer in (entries, info):
-                if isinstance(answer, Exception) and "no such key" not in str(answer):
-                    raise answer
+            if isinstance(entries, Exception):
+                raise entries
+            if isinstance(info, Exception) and "no such key" not in str(info):
+                raise info
         self._check(info := None if isinstance(info, Exception) else info)
         return info, entries
 

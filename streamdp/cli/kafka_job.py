@@ -68,12 +68,12 @@ def run_worker(
     kafka = config.source
     assert isinstance(kafka, KafkaSourceConfig), "`run` has refused others"
     need_clients()
+
+    def connect() -> KafkaSource:
+        with naming(kafka.servers):
+            return kafka.build_source(config.job, config.build_schema(), config.key_is_subject)
+
     with ExitStack() as stack:
-
-        def connect() -> KafkaSource:
-            with naming(kafka.servers):
-                return kafka.build_source(config.job, config.build_schema(), config.key_is_subject)
-
         source = _patiently(connect)
         stack.callback(source.close)
         display = stack.enter_context(WorkerDisplay(source.lag))
@@ -151,7 +151,7 @@ def _to_topic(topic: SnapshotTopic, snapshots: list[Snapshot]) -> None:
 
 def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDisplay) -> None:
     """Publish the job's model over all shards, including those of other workers."""
-    from streamdp.serving.snapshots import combined, restore
+    from streamdp.serving.snapshots import combined
     from streamdp.store.store import Store
 
     shown = None
@@ -159,9 +159,8 @@ def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDispl
         snapshot = combined(Store.snapshots(config.store_path, config.job))
         if snapshot.seq == shown:
             return
-        model = restore(snapshot)
-        if config.validation is not None:
-            display.judged(model.quality)
+        model = publisher.model(snapshot)
+        display.judged(model.quality)
         display.followed(model.estimator)
         publisher(snapshot)
         shown = snapshot.seq

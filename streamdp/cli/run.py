@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from streamdp.data.records import Position, Source
     from streamdp.estimators.estimator import Estimator
     from streamdp.runtime.display import RunnerDisplay
-    from streamdp.serving.snapshots import Model
-    from streamdp.store.snapshot import Snapshot
 
 
 @app.command(epilog="Example: streamdp run late.yaml")
@@ -194,7 +192,9 @@ def _run_alone(
             name=settings.name,
             dead_letters=dead_letters,
             publish=[
-                _shown_by(display),
+                # The model of the commit: the one that learns may have gone on within a batch.
+                lambda snapshot: display.judged(publisher.model(snapshot).quality),
+                lambda snapshot: display.followed(publisher.model(snapshot).estimator),
                 lambda snapshot: expected.learned_in({WHOLE: snapshot.counts}),
                 publisher,
             ],
@@ -220,21 +220,6 @@ def _run_alone(
             say(line)
         say_cheaper(config)
         runner.unlearned.check()
-
-
-def _shown_by(display: RunnerDisplay) -> Callable[[Snapshot], None]:
-    """What lets a `display` show committed models: the one that learns may have gone on within a batch."""
-    from streamdp.serving.snapshots import restore
-
-    model: Model | None = None
-
-    def show(snapshot: Snapshot) -> None:
-        nonlocal model
-        model = restore(snapshot, model)
-        display.judged(model.quality)
-        display.followed(model.estimator)
-
-    return show
 
 
 def _say_opening(settings: ReadConfig, estimator: Estimator) -> None:

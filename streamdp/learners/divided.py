@@ -30,11 +30,10 @@ import numpy as np
 
 from streamdp.errors import ConfigError
 from streamdp.learners.batches import Batches
-from streamdp.learners.learner import Learner, live
+from streamdp.learners.learner import Learner
 from streamdp.learners.sums import Sums
 from streamdp.privacy.guarantees import Budget
 from streamdp.privacy.release import Release
-from streamdp.system import after_fork
 
 
 class GatheredPart(Learner):
@@ -158,6 +157,9 @@ class SumsPart(Sums):
     def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"sums": []}
 
+    def forget(self) -> None:
+        self.sums.clear()
+
     @property
     def full(self) -> int:
         return -(-self.size_after(self._planned) // self._of)
@@ -172,13 +174,3 @@ class SumsPart(Sums):
             self.sums.append((rows, self._sum.total.copy()))
             self._planned += self.full * self._of
             self.discard()
-
-
-def _without_sums() -> None:
-    """Discard in a fork also the sums of ended batches: the parent returns them."""
-    for learner in list(live):
-        if isinstance(learner, SumsPart):
-            learner.sums.clear()
-
-
-after_fork(_without_sums)

@@ -134,11 +134,11 @@ class Learner(ABC):
         """What is released of rows about the model in batches or windows; None: nothing."""
         self.refusal: str | None = None
         """Why rows cannot be learned here, as the text of an error; None: they can."""
-        live.add(self)
+        _live.add(self)
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
         vars(self).update(state)
-        live.add(self)
+        _live.add(self)
 
     def __getstate__(self) -> dict[str, object]:
         """A copy holds the state of the last boundary: what is open is not in it."""
@@ -246,6 +246,9 @@ class Learner(ABC):
 
     def discard(self) -> None:  # noqa: B027 - most have nothing to do
         """Discard what is open."""
+
+    def forget(self) -> None:  # noqa: B027 - most have nothing to do
+        """Forget in a fork what else a copy has not."""
 
     # -- what was released -------------------------------------------------------------------------------------------
 
@@ -435,17 +438,19 @@ class Collector(Learner):
         raise NotImplementedError
 
 
-live: WeakSet[Learner] = WeakSet()
-"""What a fork may have to discard."""
+_live: WeakSet[Learner] = WeakSet()
 
 
 def _as_a_copy() -> None:
     """Discard what is open in a fork, as in a copy: its people are in a release of the parent."""
-    held = [learner for learner in list(live) if learner.pending]
+    learners = list(_live)
+    held = [learner for learner in learners if learner.pending]
     for learner in held:
         learner.seen[0] = learner.n_released
     for learner in held:
         learner.discard()
+    for learner in learners:
+        learner.forget()
 
 
 after_fork(_as_a_copy)

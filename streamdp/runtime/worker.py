@@ -52,7 +52,6 @@ LAST_BATCH_S = 2.0
 """How long a rebalance waits for the current batch."""
 LAST_CALL_S = 5.0
 """How long a rebalance waits for each call of the store: the group waits for the rebalance."""
-"""A worker that could not join the group tries again after this time."""
 RECLAIM_AFTER_S = 3.0
 """After this time, a shard that another worker has claimed is claimed again if the source still assigns it here."""
 

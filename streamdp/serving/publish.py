@@ -346,13 +346,18 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         """Why sinks have not taken the last commit, one sentence for each of them."""
         return [trouble for outlet in self._outlets if (trouble := outlet.trouble) is not None]
 
+    def model(self, snapshot: Snapshot) -> Model:
+        """The model of a committed snapshot, which is restored once."""
+        self._model = restore(snapshot, self._model)
+        return self._model
+
     def __call__(self, snapshot: Snapshot) -> None:
         """Publish a committed snapshot."""
         from connectors.sinks import Message  # commands that read a store load no connectors
 
         measures = None
         if self._outlets or self._holdout is not None:
-            model = self._model = restore(snapshot, self._model)
+            model = self.model(snapshot)
             if self._holdout is not None:
                 measures = self._holdout.measure(model.estimator)
             if self._outlets:
