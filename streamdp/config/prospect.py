@@ -107,8 +107,7 @@ def planned(
     d = loss.size(columns + 1)
     made: object = mechanism_for(mechanism, budget)
     rows = calibrated(made, budget, loss.bound, loss.sensitivity).rows(d)
-    power = 2.0 if loss.several else 1.5  # of two classes the first records are asked for their class
-    least = EACH * d * loss.effort * _rare(shares) ** power / float(rows[0, samplers.INFORMATION])
+    least = EACH * d * loss.effort * _rare(shares) ** 2 / float(rows[0, samplers.INFORMATION])
     of_columns, of_target = asked or (columns, not loss.of_classes)
     bit = (2 * float(rows[0, samplers.KEEP]) - 1) ** 2  # its information
     target, begin = of_target * _OF_TARGET / bit, of_columns * _BEGIN / bit
