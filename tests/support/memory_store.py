@@ -90,7 +90,7 @@ class MemoryStore:
 
 
 class Remembering:
-    """An estimator whose state is the list of the targets that it has learned."""
+    """An estimator whose state is the targets that it has learned, a list for each state that it was merged from."""
 
     n_changes = 0
     ledger = None
@@ -100,11 +100,11 @@ class Remembering:
     n_refused = n_left_out = 0
 
     def __init__(self) -> None:
-        self.learned: list[float] = []
+        self.learned: list[list[float]] = [[]]
 
     @property
     def n_seen(self) -> int:
-        return len(self.learned)
+        return sum(map(len, self.learned))
 
     def boundary_within(self, records: int) -> int:
         """See `Estimator.boundary_within`."""
@@ -115,12 +115,13 @@ class Remembering:
 
     def learn_encoded(self, X: np.ndarray, y: np.ndarray, budgets: object, subjects: Sequence[object] | None) -> None:
         """See `Estimator.learn_encoded`."""
-        self.learned = [*self.learned, *y.tolist()]
+        *merged, last = self.learned
+        self.learned = [*merged, [*last, *y.tolist()]]
 
     def merged(self, *others: Remembering) -> Remembering:
         """See `Estimator.merged`."""
         found = Remembering()
-        found.learned = [value for each in (self, *others) for value in each.learned]
+        found.learned = [learned for each in (self, *others) for learned in each.learned]
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -133,9 +134,9 @@ class Remembering:
 
 
 def check_remembered(database: MemoryDatabase, given: Mapping[Shard, Sequence[Any]]) -> None:
-    """Each record of each shard was learned once, in order in each state, and each bad one is counted."""
+    """Each record of each shard was learned once, in order in each state before it was merged; bad ones are counted."""
     good = {shard: [item[1] for item in stream if isinstance(item, tuple)] for shard, stream in given.items()}
-    states = [part.state["learned"] for _, _, part in database.rows.values() if part.state]
+    states = [learned for _, _, part in database.rows.values() if part.state for learned in part.state["learned"]]
     assert Counter(chain(*states)) == Counter(chain(*good.values()))
     for shard, stream in given.items():
         _, _, part = database.rows[shard]
