@@ -170,6 +170,7 @@ class ShuffleBatches(Batches):
 
         def take() -> None:
             self.seen[0] += new
+            self.batch_steps.missing = self.batch_steps.place[2] + params.users - int(self.seen[0])
             self.move(total, shuffled.users, params.users)
 
         return spent, take

@@ -38,7 +38,8 @@ class BatchSteps(ABC):
     """Steps with the noisy sums of batches."""
 
     missing = 0
-    """The records that batches have lacked while their sizes are `planned`."""
+    """The records that batches have lacked while their sizes are `planned`, or in all batches of a shuffler; a plan
+    does not use it."""
 
     @property
     @abstractmethod

@@ -19,7 +19,7 @@ class Growing(BatchSteps):
 
     def __init__(self, state: Any, batch: int | None) -> None:
         self.state = state
-        self.records = 0  # n, of all batches before; while they are `planned`, with those that are missing
+        self.records = 0  # n, of all batches before, with those that are `missing`
         self._fixed = batch
 
     def _size_after(self, records: int) -> int:

@@ -334,3 +334,23 @@ def test_it_learns_nearly_as_well_as_without_privacy() -> None:
     assert accuracy["none"] > 0.75
     assert accuracy["shuffle"] > accuracy["none"] - 0.005
     assert accuracy["epochs"] > accuracy["none"] - 0.01
+
+
+def test_short_batches_of_people_count_as_they_are_in_the_share_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All counted as full, so that the share stayed near one half."""
+    people, share = 400, 0.9
+    learner = ShuffleClassifier(features={"a": (-1, 1)}, batch_size=2 * people, budget="eps=4,delta=1e-6")
+    for _ in range(2):
+        steps = steps_of(learner)
+        assert steps.searching
+        total = np.zeros(learner.learner.params.d)
+        p = 1 / (1 + math.exp(-steps.state.point[-1]))
+        total[steps.curvature.parameters - 1] = people * (p - share)
+        monkeypatch.setattr(Analyzer, "sum", lambda self, shuffled, total=total: total)
+        monkeypatch.setattr(VectorSum, "guarantee_for", lambda self, users: self.budget)
+        learner.absorb(Shuffled(np.zeros((1, 1), dtype=np.uint8), people))
+        assert 1 / (1 + math.exp(-steps.state.point[-1])) == pytest.approx(share)
+        state = learner.state_dict()
+        learner = learner.clone()
+        learner.load_state_dict(state)  # as after a restart
+    assert learner.n_seen == 2 * people
