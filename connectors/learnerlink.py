@@ -1,11 +1,16 @@
 """The learner of a job as its shuffler sees it: a service that shows a document and takes reports."""
 
+from http import HTTPStatus
 from urllib.parse import quote
 
-from streamdp.errors import SourceUnavailableError
+import orjson
+
+from streamdp.errors import SourceError, SourceUnavailableError
 
 _ANSWER_S = 30.0
 _MOST_BYTES = 8 << 20
+_MOST_SHOWN = 300
+_LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class LearnerLink:
@@ -28,18 +33,29 @@ class LearnerLink:
         )
 
     def document(self) -> bytes:
-        """Return the randomizer document. Raises `SourceUnavailableError` if it does not come."""
+        """Return the randomizer document.
+
+        Raises `SourceUnavailableError` if the service does not answer or asks to come later, and `SourceError` with
+        its own sentence if it refuses the call.
+        """
         return self._call("GET", "/randomizer")
 
-    def send(self, key: str, body: bytes) -> bytes:
-        """Send a `body` with reports under an idempotency `key`; return the answer. Raises as `document`."""
-        return self._call("POST", "/reports", body, {"Content-Type": "application/json", "Idempotency-Key": key})
+    def send(self, key: str, body: bytes) -> int:
+        """Send a `body` with reports under an idempotency `key`; return how many could not be used.
+
+        Raises as `document`.
+        """
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        answer = _parsed(self._call("POST", "/reports", body, headers))
+        if not isinstance(dead := answer.get("dead"), list):
+            raise SourceUnavailableError("the learner's service: its answer does not say what became of the reports")
+        return len(dead)
 
     def _call(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
-        found, trouble = bytearray(), ""
+        found, status, trouble = bytearray(), 0, ""
         try:
             with self._client.stream(method, path, content=body, headers=headers) as response:
-                trouble = "" if response.status_code == 200 else f"it answered {response.status_code}"
+                status = response.status_code
                 for part in response.iter_bytes():
                     found += part
                     if len(found) > _MOST_BYTES:
@@ -47,10 +63,28 @@ class LearnerLink:
                         break
         except self._errors as error:
             trouble = type(error).__name__
-        if trouble:
-            raise SourceUnavailableError(f"the learner's service: {trouble}")
+        if trouble or status in _LATER or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise SourceUnavailableError(f"the learner's service: {trouble or _said(status, bytes(found))}")
+        if status != HTTPStatus.OK:
+            raise SourceError(f"the learner's service: {_said(status, bytes(found))}")
         return bytes(found)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+
+def _parsed(body: bytes) -> dict[str, object]:
+    """The JSON object of an answer; empty if it is none."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _said(status: int, body: bytes) -> str:
+    """What the service answered in place of 200, with the sentence of its problem document."""
+    sentence = _parsed(body).get("detail")
+    shown = "".join(c if c.isprintable() else " " for c in str(sentence)[:_MOST_SHOWN])
+    return f"it answered {status}" + ("" if sentence is None else f": {shown}")

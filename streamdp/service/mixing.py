@@ -3,11 +3,9 @@
 import asyncio
 import logging
 
-import orjson
-
 from streamdp.config.job import JobConfig
 from streamdp.config.shuffle import MixerSourceConfig
-from streamdp.errors import ConfigError, SchemaError, SourceUnavailableError, reason_of
+from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, reason_of
 from streamdp.protocol.report_desk import Issued
 from streamdp.protocol.report_mixer import ReportMixer
 from streamdp.protocol.reports import agreement_of
@@ -15,7 +13,9 @@ from streamdp.service.jobs import ANSWER_S, Job
 from streamdp.service.problems import busy
 
 RETRY_S = 1.0
-"""The time after which the learner is called again, in seconds."""
+"""The time after which a learner that did not answer is called again, in seconds."""
+REFUSED_S = 30.0
+"""The time after which a learner that refused a call is called again: somebody has to change something first."""
 _STOP_S = 5.0
 _log = logging.getLogger("streamdp.service.mixing")
 
@@ -58,7 +58,7 @@ class MixingJob(Job):
             if not self.mixer.is_open:
                 try:
                     self.mixer.open(await asyncio.to_thread(self._link.document))
-                except (SourceUnavailableError, SchemaError, ConfigError) as error:
+                except (SourceError, SchemaError, ConfigError) as error:
                     self.trouble = reason_of(error)
                     raise busy(self.trouble) from None
                 self.trouble = None
@@ -75,11 +75,10 @@ class MixingJob(Job):
     async def _forward(self) -> None:
         while (call := self.mixer.next_call()) is not None:
             try:
-                answer = orjson.loads(await asyncio.to_thread(self._link.send, *call))
-                unusable = len(answer["dead"]) if isinstance(answer, dict) and "dead" in answer else 0
-            except (SourceUnavailableError, orjson.JSONDecodeError) as error:
+                unusable = await asyncio.to_thread(self._link.send, *call)
+            except SourceError as error:
                 self.trouble = reason_of(error)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_S if isinstance(error, SourceUnavailableError) else REFUSED_S)
                 continue
             self.trouble = None
             if unusable:

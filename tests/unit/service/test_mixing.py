@@ -1,14 +1,16 @@
 """Devices, a shuffler and a learner, each with a service of its own."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from connectors.learnerlink import LearnerLink
 from streamdp.client import Device, Outcome
 from streamdp.config.job import JobConfig, make_config
-from streamdp.errors import ServiceError
+from streamdp.errors import ServiceError, SourceError, SourceUnavailableError
 from streamdp.store.store import Store
 from tests.support.service import client
 from tests.support.waiting import wait_until
@@ -103,10 +105,12 @@ def test_a_batch_waits_for_a_learner_that_does_not_answer(tmp_path: Path) -> Non
             class Lost:
                 """The learner takes a call, and its first answer is lost."""
 
-                def send(self, key: str, body: bytes) -> bytes:
+                def send(self, key: str, body: bytes) -> int:
                     sent.append(key)
-                    answer: bytes = link.send(key, body)
-                    return answer if len(sent) > 1 else b"lost"
+                    unusable: int = link.send(key, body)
+                    if len(sent) == 1:
+                        raise SourceUnavailableError("the learner's service: ReadError")
+                    return unusable
 
                 def __getattr__(self, name: str) -> Any:
                     return getattr(link, name)
@@ -133,11 +137,55 @@ def test_the_learner_takes_no_report_that_was_mixed_with_fewer_than_it_promises(
         assert (refused.status_code, refused.json()["type"]) == (409, "urn:streamdp:problem:mixed-fewer")
 
 
-def test_a_shuffler_of_fewer_people_than_promised_is_told_so(tmp_path: Path) -> None:
+def test_a_shuffler_of_fewer_people_than_promised_shows_what_the_learner_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It said "409", again and again each second."""
     config = job(tmp_path, {"type": "http"})
     with client(config) as at_learner:
         fewer = {"type": "mixer", "learner": str(at_learner.base_url)}
         with client(job(tmp_path, fewer, shuffled={"people": 2, "delta": 1e-3})) as at_shuffler:
+            mixing = at_shuffler.app.state.jobs["late"]  # type: ignore[attr-defined]
+            calls: list[str] = []
+            send = mixing._link.send
+            mixing._link.send = lambda *call: calls.append("") or send(*call)
             report(at_shuffler, 2)
-            wait_until(lambda: "409" in str(at_shuffler.get("/v1/models/late").json()["trouble"]))
+            said = "it answered 409: expected reports of a shuffler that mixes at least 20 people"
+            wait_until(lambda: said in str(at_shuffler.get("/v1/models/late").json()["trouble"]))
+            time.sleep(1.5)
+            assert len(calls) == 1
+    assert sum(said in record.getMessage() for record in caplog.records) == 1
     assert learned(config) == 0
+
+
+def answering(status: int, body: bytes) -> LearnerLink:
+    link = LearnerLink("http://learner", "late", 2)
+    answer = httpx.MockTransport(lambda request: httpx.Response(status, content=body))
+    link._client = httpx.Client(base_url="http://learner", transport=answer)
+    return link
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, b"<html>", "does not say what became of the reports"),  # it was taken for a batch that was learned
+        (200, b"{}", "does not say what became of the reports"),
+        (200, b'{"dead": 1}', "does not say what became of the reports"),
+        (503, b'{"detail": "the store does not answer"}', "it answered 503: the store does not answer"),
+        (429, b"", "it answered 429"),
+    ],
+)
+def test_a_learner_that_has_not_taken_a_batch_is_asked_again(status: int, body: bytes, said: str) -> None:
+    with pytest.raises(SourceUnavailableError, match=said):
+        answering(status, body).send("key", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [(b"[1]", "409"), (b'{"detail": "a\\nb"}', "409: a b"), (b'{"detail": "%s"}' % (b"x" * 999), f"409: {'x' * 300}")],
+)
+def test_what_a_learner_says_is_one_short_line(body: bytes, said: str) -> None:
+    with pytest.raises(SourceError) as error:
+        answering(409, body).document()
+    assert str(error.value) == f"the learner's service: it answered {said}"
+    assert not isinstance(error.value, SourceUnavailableError)
