@@ -36,6 +36,14 @@ class FileLock:
         """Turn an exclusive lock into a shared one."""
         system.lock(self._file.fileno(), shared=True)
 
+    def alone(self) -> bool:
+        """Turn a shared lock into an exclusive one, unless others have it, too: then it may be lost."""
+        try:
+            system.lock(self._file.fileno(), wait=False)
+        except OSError:
+            return False
+        return True
+
     def release(self) -> None:
         """Unlock. Idempotent."""
         self._file.close()

@@ -108,6 +108,13 @@ class Database(Protocol):
         creates the tables. Raises `StoreLostError` if there was a database, unless `accept_loss` is set.
         """
 
+    def remove(self, used: str) -> None:
+        """Remove a file that `create` has made, unless others have its lock or the statement `used` finds a row.
+
+        Only for the holder of the lock, when its connections are closed. The tables of a server stay.
+        """
+        return
+
     def reading(self, form: Format) -> AbstractContextManager[Connection]:
         """Return a connection that cannot write and sees the last commit, without a lock.
 

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, cast
 from urllib.parse import quote
@@ -167,7 +167,7 @@ class SQLiteFile(Database):
         self.losses = 0
         self._file = LastCommitFile(self.name)
         self._known = LastCommit()
-        self._lost = False
+        self._lost = self._made = False
 
     def lock(self, shared: bool) -> Callable[[], None]:
         """See `Database.lock`. A file with two names is refused, because each name has locks of its own.
@@ -208,12 +208,15 @@ class SQLiteFile(Database):
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
         new = self._is_new()
         if new:
+            if not self._lock.alone():  # another process has removed it since this one has taken the lock
+                raise StoreBusyError(f"{self.name} is in use; try again")
             self._check_absent()
             with self.errors():
                 try:
                     self._create(form, fill)
                 except OSError as error:
                     raise StoreError(f"cannot create {self.name}: {error.strerror}") from None
+            self._made = True
         if self._job is not None:
             self._lock.share()
         return new
@@ -292,6 +295,21 @@ class SQLiteFile(Database):
             pragma(connection.driver, "journal_mode = WAL")
         os.replace(draft, self.name)
         sync_directory(self.name)
+
+    def remove(self, used: str) -> None:
+        if not (self._made and self._lock.alone()):
+            return
+        with closing(connect(self.name)) as connection:
+            if connection.fetch(used):
+                return
+        # In this order, because a crash leaves a store without its last file, or the draft of a new one.
+        for path in (self._file.path, f"{self.name}-wal", f"{self.name}-shm"):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        os.replace(self.name, self._draft)
+        for path in (self.key_file, self._draft):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     @contextmanager
     def reading(self, form: Format) -> Iterator[Connection]:

@@ -243,7 +243,8 @@ class LearningJob(Job):
     def _run(self, opened: Future[None]) -> None:
         while not self._stopping.is_set():
             try:
-                with self.config.open_store(self._accepted, shared=self.config.store_on_server) as store:
+                opening = self.config.open_store(self._accepted, shared=self.config.store_on_server)
+                with contextlib.closing(opening) as store:  # callers have digests under its key, so it stays
                     if (shard := self._claim(store, opened)) is None:
                         break
                     self._answers = answers = store.answers(self._settings.remember_hours)

@@ -86,13 +86,13 @@ class _Batch(NamedTuple):
     seal: Seal
 
 
-class Driver:
+class Driver(contextlib.AbstractContextManager["Driver"]):
     """The store of a job that Spark learns, and its shards.
 
-    Close it. Each function of `publish` is called with the snapshots of all shards after every commit. With `stream`,
-    batches come one after another, and the records of a window with too few users are refused, because Spark cannot
-    hold a batch back. Raises the errors of `JobConfig.open_store`; `ConfigError` if the store has learned from another
-    source, or has another number of shards than the job.
+    Close it; an exit by an error is that of `Store`. Each function of `publish` is called with the snapshots of all
+    shards after every commit. With `stream`, batches come one after another, and the records of a window with too few
+    users are refused, because Spark cannot hold a batch back. Raises the errors of `JobConfig.open_store`;
+    `ConfigError` if the store has learned from another source, or has another number of shards than the job.
     """
 
     def __init__(
@@ -309,6 +309,9 @@ class Driver:
     def close(self) -> None:
         """Close the store. Idempotent."""
         self._store.close()
+
+    def __exit__(self, *error: Any) -> None:
+        self._store.__exit__(*error)
 
 
 def _settle(batch: _Batch, results: Sequence[Result]) -> None:

@@ -9,15 +9,15 @@ has another query. Its batches would not be comparable, so it is refused.
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from typing import Self
+from contextlib import ExitStack
+from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig, load_config, make_config
 from streamdp.config.spark import SparkSourceConfig
-from streamdp.errors import ConfigError, SourceError, StreamDPError, closed_on_error, raise_alone
+from streamdp.errors import ConfigError, SourceError, StreamDPError, raise_alone
 from streamdp.spark.driver import Driver
 from streamdp.store.snapshot import Counts, Snapshot
 
@@ -51,7 +51,7 @@ def learn(
     """
     if df.isStreaming:
         raise ConfigError("this DataFrame is a stream: use learn_stream")
-    with closing(Driver(_session(df), job_config(job, store), accepted, publish)) as driver:
+    with Driver(_session(df), job_config(job, store), accepted, publish) as driver:
         before = driver.position
         frames = before.get("frames", [])
         if name in frames:
@@ -88,13 +88,14 @@ def learn_stream(
     checkpoint = checkpoint or config.source.checkpoint
     if checkpoint is None:
         raise ConfigError("a stream needs a checkpoint, a folder that belongs to the store")
-    driver = Driver(_session(df), config, accepted, publish, stream=True)
-    with closed_on_error(driver):
+    with ExitStack() as stack:
+        driver = stack.enter_context(Driver(_session(df), config, accepted, publish, stream=True))
         driver.show()
         learner = StreamLearner(driver)
         writer = df.writeStream.foreachBatch(learner.learn).option("checkpointLocation", checkpoint)
         given = config.source.trigger.arguments() if trigger is None else trigger
         learner.query = (writer.trigger(**given) if given else writer).start()
+        stack.pop_all()
         return learner
 
 
@@ -173,15 +174,15 @@ class StreamLearner:
 
     def stop(self) -> None:
         """End the stream after its last commit, and close the store. Idempotent."""
-        self.query.stop()
-        with self._learning:
-            self._driver.close()
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.stop()
+    def __exit__(self, *error: Any) -> None:
+        self.query.stop()
+        with self._learning:
+            self._driver.__exit__(*error)
 
 
 def job_config(job: Job, store: str | os.PathLike[str] | None) -> JobConfig:

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.interface import Connection, Session
@@ -45,6 +45,7 @@ HISTORY = 10_000
 
 _READ = f"SELECT {', '.join(ShardRow._fields)} FROM shards WHERE {OF_SHARD}"
 _OTHERS = "SELECT COALESCE(SUM(seq), 0) FROM shards WHERE job <> :job"
+_USED = "SELECT 1 FROM shards WHERE seq > 0 UNION SELECT 1 FROM spend_pages UNION SELECT 1 FROM spend_log"
 _EPOCH = f"SELECT epoch FROM shards WHERE {OF_SHARD}"
 _CLAIM = f"UPDATE shards SET epoch = epoch + 1 WHERE {OF_SHARD}"
 _HELD = f"{OF_SHARD} AND epoch = :of_epoch"
@@ -130,6 +131,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         self._abandoned = False
         with contextlib.ExitStack() as stack:
             stack.callback(database.lock(shared))
+            stack.push(self._remove)
             terms = create_or_check(
                 database, job, Terms(fingerprint, config), cap=cap, key=key, continued=continued, alone=not shared
             )
@@ -458,9 +460,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
         Idempotent.
         """
-        if not self._abandoned:
-            self.give_way()
-            self._open.close()
+        self.__exit__(None, None, None)
 
     def abandon(self) -> None:
         """Leave a call in which another thread waits for the database: `close` would wait too, and does nothing now.
@@ -474,8 +474,17 @@ class Store(contextlib.AbstractContextManager["Store"]):
             raise StoreError("this store is closed")
         return self._connection
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def _remove(self, kind: type[BaseException] | None, *_: object) -> None:
+        """After an error, leave no file that this store has made and that has nothing."""
+        if kind is not None:
+            with contextlib.suppress(StoreError, OSError), self._database.errors():  # the first error is shown
+                self._database.remove(_USED)
+
+    def __exit__(self, *error: Any) -> None:
+        """Close the store. After an error, a file that it has made is removed, unless something was committed there."""
+        if not self._abandoned:
+            self.give_way()
+            self._open.__exit__(*error)
 
 
 def _last_time(connection: Connection) -> float:

@@ -463,6 +463,9 @@ def test_predictions_are_those_of_the_model(spark: SparkSession, tmp_path: Path)
 def test_what_cannot_be_learned_is_refused_and_leaves_the_store_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     records = frame(spark, rows(100))
     store = tmp_path / "a.db"
+    with pytest.raises(SchemaError):
+        learn(records.drop("origin"), job(store))
+    assert not store.exists()
     learn(records, job(store))
     before = counted(store)
     with pytest.raises(SchemaError, match="'origin'; did you mean 'Origin'"):

@@ -331,6 +331,16 @@ def test_the_limit_of_bad_records_names_the_column(tmp_path: Path) -> None:
     assert "5 of 5 records do not fit the schema, most often for 'missing' (5), the last in column 'dealy'" in err
 
 
+def test_a_run_that_stops_for_too_many_bad_records_leaves_no_store(
+    tmp_path: Path, quick: Quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first records can be checked before the store is opened only if they can be read twice."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"delay": 0.25, "late": 1}\n' * 200)))
+    flags = ["--set", "source.type=jsonl", "--target", "late", "--target-bounds", "0:1", "--feature", "dealy=0:1"]
+    assert "200 of the first 200 records" in quick.error(3, "run", "-", *flags, *PEOPLE)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".lock"}
+
+
 def test_standard_input_is_resumed_only_as_its_user_says(tmp_path: Path) -> None:
     flags = ["run", "-", *FLAGS, "--store", "s.db"]
     text = rows(1000)

@@ -751,6 +751,76 @@ def test_a_crash_while_creating_leaves_nothing_in_the_way(path: Path, tmp_path: 
     assert of_the_job.endswith(".lock")
 
 
+def _fail(path: Path, job: str = "trips", cap: PureDP | None = CAP, within: Any = lambda store: None) -> None:
+    with contextlib.suppress(ZeroDivisionError), Store(path, job, "1", cap=cap) as store:
+        within(store)
+        raise ZeroDivisionError
+
+
+def _left(path: Path) -> set[str]:
+    return {file.name for file in path.parent.iterdir() if not file.name.endswith(".lock")}
+
+
+def test_an_error_leaves_no_store_that_has_nothing(path: Path) -> None:
+    _fail(path)
+    assert _left(path) == set()
+    _fail(path, cap=None)  # another configuration, which an empty store would have refused
+    assert _left(path) == set()
+    Store(path, "trips", "1", cap=CAP).close()
+    _fail(path)  # made by another one
+    assert _left(path) == {"job.db", "job.db.key", "job.db.last"}
+
+
+@pytest.mark.parametrize("what", ["commit", "own cap", "other job", "other process"])
+def test_an_error_leaves_a_store_that_has_something_or_is_used(path: Path, what: str) -> None:
+    def begin(store: Store) -> None:
+        if what == "commit":
+            store.commit(STATE, {"row": 1}, Counts(dead_letters=1))
+        elif what == "own cap":
+            store.set_caps({"ann": PureDP(0.5)})
+        elif what == "other job":
+            with Store(path, "other", "1", cap=CAP) as other:
+                other.commit(STATE, {"row": 1}, Counts(learned=1))
+        else:
+            held.enter_context(Store(path, "other", "1", cap=CAP))
+
+    with contextlib.ExitStack() as held:
+        _fail(path, within=begin)
+        assert _left(path) >= {"job.db", "job.db.key", "job.db.last"}
+    Store(path, "trips", "1", cap=CAP).close()
+
+
+def test_a_crash_while_removing_leaves_nothing_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, unlink, replace = 0, os.unlink, os.replace
+
+    def dying(change: Any, steps: int) -> Any:
+        def changed(*given: Any, **more: Any) -> None:
+            nonlocal made
+            if made == steps:
+                raise KeyboardInterrupt
+            made += 1
+            change(*given, **more)
+
+        return changed
+
+    for steps in range(10):
+        made = 0
+        store = Store(path, "trips", "1", cap=CAP)
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(os, "unlink", dying(unlink, steps))
+            patch.setattr(os, "replace", dying(replace, steps))
+            store.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+        if made < steps:
+            break
+        with Store(path, "trips", "1", cap=CAP) as again:  # it is whole, or begins anew
+            assert again.load() is None
+        with contextlib.suppress(FileNotFoundError):
+            for name in _left(path):
+                path.with_name(name).unlink()
+    assert steps > 3
+    assert _left(path) == set()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the byte range of SQLite's locks on POSIX systems")
 def test_reading_a_store_keeps_the_locks_of_the_connection_that_writes(tmp_path: Path) -> None:
     """POSIX drops a process's locks on a file when it closes any descriptor of it: SQLite alone may open the file.
