@@ -815,8 +815,8 @@ class Estimator(river_base.Estimator, Parameters):
             promise.append("no features were declared; the first record's names were taken as public")
         if bounds and of_database and self.ledger is None:
             people.append(
-                "the caps are those of the commit that is read here: if the cap of the database was raised since, "
-                "other jobs may have charged more, which `streamdp ledger status` shows"
+                "the caps are those of the commit that is read here: if a cap was raised since, for all or for one "
+                "person, other jobs may have charged more, which `streamdp ledger status` shows"
             )
         people += dict.fromkeys(said for bound in bounds for said in promises(bound, self.learner.unit.several))
         if bounds or isinstance(self.learner, Collector):

@@ -13,6 +13,7 @@ from streamdp.data.subjects import hash_people
 from streamdp.errors import StoreError
 from streamdp.ledger.admission import all_fit
 from streamdp.ledger.caps import cap_numbers
+from streamdp.ledger.charged import Charged
 from streamdp.ledger.memory_rows import MemoryRows
 from streamdp.ledger.periods import Cap
 from streamdp.ledger.rows import CAP
@@ -23,7 +24,8 @@ class Loan:
     """The rows of some subjects. `Ledger.export_rows` makes it; a rollback of the ledger ends it.
 
     `slots` (n,) int64 are the places of n `people`, of whom several may be the same. The attribute
-    `keys` (n, 2) uint64 has their hashes under `key`, 32 to 64 secret bytes of this loan; `mark` is that of the ledger.
+    `keys` (n, 2) uint64 has their hashes under `key`, 32 to 64 secret bytes of this loan. `mark` and `charged` are
+    those of the ledger: the charges of the batch are under its caps, too.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class Loan:
     ) -> None:
         self._cache = rows.cache
         self._rows = rows
-        self._cap, self.mark = cap, rows.mark
+        self._cap, self.mark, self.charged = cap, rows.mark, rows.charged
         self.keys, _ = hash_people(people, key)
         names = _names(self.keys)
         self._order = np.argsort(names, kind="stable")
@@ -67,10 +69,10 @@ class Loan:
 
 
 class CarriedRows(MemoryRows):
-    """The keys (n, 2) and rows (n, ROW) that the ledger with this mark lent, and no others."""
+    """The keys (n, 2) and rows (n, ROW) that were lent, and no others, by the ledger with `mark` and `charged`."""
 
-    def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str) -> None:
-        super().__init__(cap, mark)
+    def __init__(self, cap: Cap, keys: np.ndarray, rows: np.ndarray, mark: str, charged: Charged) -> None:
+        super().__init__(cap, mark, charged)
         self.cache.find(keys, np.ones(len(keys), dtype=np.bool_), lambda _: (rows, np.zeros(len(rows), dtype=np.bool_)))
 
     def _read(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

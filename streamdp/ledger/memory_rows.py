@@ -21,7 +21,7 @@ class MemoryRows:
     """The rows of subjects under a `cap`, in `cache`. A subject takes about 100 bytes.
 
     `mark` identifies the ledger, `process` is the one that opened it, 0 after `close`, and `charged` are the caps under
-    which it charged before.
+    which it charged before; the attribute, also those under which it may have charged since.
     """
 
     def __init__(self, cap: Cap, mark: str | None = None, charged: Charged = frozenset()) -> None:
@@ -29,13 +29,13 @@ class MemoryRows:
         self._cap, self._limits = cap, budgets_of(cap)
         self._caps = [cap_numbers(limit) for limit in self._limits]
         self.cache, self.mark = RowCache(), mark or secrets.token_hex(16)
-        self._charged = charged
+        self.charged = charged
         self._noted: Cap | None = None  # the cap that was noted last
 
     @property
     def history(self) -> CapHistory:
         """The caps under which the ledger charged, as far as they were read."""
-        return CapHistory({self.mark: self._charged} if self._charged else {})
+        return CapHistory({self.mark: self.charged} if self.charged else {})
 
     def read_history(self) -> None:
         """Read under which caps other workers and jobs have charged since."""
@@ -43,7 +43,7 @@ class MemoryRows:
     def charge(self, cap: Cap, own: bool = False) -> None:
         """Note a cap under which something is charged; `own` if it is the cap of a single subject."""
         if own or cap is not self._noted:
-            self._charged = with_caps(self._charged, frozenset([(str(cap), own)]))
+            self.charged = with_caps(self.charged, frozenset([(str(cap), own)]))
             self._noted = None if own else cap
 
     def close(self) -> None:

@@ -22,12 +22,12 @@ import numpy as np
 from streamdp.database.interface import Connection
 from streamdp.errors import LedgerConflictError, StoreError, StoreMismatchError
 from streamdp.ledger.admission import all_fit
-from streamdp.ledger.caps import check_kinds
+from streamdp.ledger.caps import cap_of_numbers, check_kinds
 from streamdp.ledger.charged import with_caps
 from streamdp.ledger.charges import Charge, Charges, Owner, added, places_of
 from streamdp.ledger.ledger_rows import add_charged, lock, read_cap, read_caps, read_charged, read_mark
 from streamdp.ledger.memory_rows import MemoryRows
-from streamdp.ledger.periods import Cap, parse_cap, same_kind
+from streamdp.ledger.periods import Cap, own_cap, parse_cap, same_kind
 from streamdp.ledger.postgres_rows import SpendRows
 from streamdp.ledger.row_cache import RowCache
 from streamdp.ledger.rows import CAP, RECORDS, ROW
@@ -95,13 +95,13 @@ class PagedRows(MemoryRows):
         self._version = -1  # the version for which memory has all rows of the log; -1: none
         with errors(), transaction(connection):
             super().__init__(cap, read_mark(connection), read_charged(connection))
-        self._known = self._charged  # without what the next commit writes
+        self._known = self.charged  # without what the next commit writes
 
     def read_history(self) -> None:
         if not self._connection.closed:
             with self.errors(), transaction(self.open_connection()):
                 self._known = read_charged(self._connection)
-            self._charged = with_caps(self._known, self._charged)
+            self.charged = with_caps(self._known, self.charged)
 
     def open_connection(self) -> Connection:
         """Return the connection. Raises `StoreError` if it is closed, or in a fork."""
@@ -131,6 +131,8 @@ class PagedRows(MemoryRows):
                 self._check_cap(connection)
                 self._spends.checkpoint(connection)
                 version = self._spends.version(connection)
+                self._known = read_charged(connection)
+            self.charged = with_caps(self._known, self.charged)
             self._known_others = others
             self._read_again(version)
 
@@ -184,8 +186,15 @@ class PagedRows(MemoryRows):
     def _read(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         with self.errors():
             rows, found = self._spends.read(self.open_connection(), keys)
-        check_kinds(self._limits[-1], rows)
+        self._note(rows)
         return rows, found
+
+    def _note(self, rows: np.ndarray) -> None:
+        """Note the own caps in rows (n, ROW) that were read, under which their subjects may be charged from now on."""
+        check_kinds(self._limits[-1], rows)
+        own = rows[rows[:, CAP] > 0, CAP:]
+        if len(own):
+            self.charge(own_cap(cap_of_numbers(*own.max(axis=0).tolist()), self._cap), own=True)
 
     @property
     def is_full(self) -> bool:
@@ -234,14 +243,14 @@ class PagedRows(MemoryRows):
         self._written, self._next, cache = _Written.NOWHERE, self._version, self.cache
         due, self._rest = self.charges.due(owners)
         charged, self._places = places_of(due, cache.n), places_of(due, cache.n, self.charges.caps)
-        if not (len(self._places) or oldest or self._charged - self._known):
+        if not (len(self._places) or oldest or self.charged - self._known):
             return
         current = self._spends.enter(connection) == self._version
         current &= self._commits_of_others(connection) == self._known_others
         caps = self.charges.caps[: 0 if self._spends.excludes else None]
         if oldest or len(caps):
             lock(connection)  # others must read all rows again
-        add_charged(connection, self._charged - self._known)
+        add_charged(connection, self.charged - self._known)
         # The rows in memory may have charges of shards that are not committed, or caps of which others know nothing.
         mixed = np.isin(self._places, places_of(self._rest.every, cache.n, caps)).any()
         if current and not mixed and len(self._places):
@@ -263,6 +272,7 @@ class PagedRows(MemoryRows):
         own, spent = np.isin(places, self.charges.caps), np.any(charges != 0, axis=1)
         for _ in range(TRIES):
             fresh, there = self._spends.read(connection, keys, hold=True)
+            self._note(fresh)
             after = fresh.copy()
             after[:, :CAP] += charges
             after[own, CAP:] = cache.rows[places[own], CAP:]
@@ -308,7 +318,7 @@ class PagedRows(MemoryRows):
         again = self._next < 0 or self._deleted > 0 or (written is _Written.TABLE and self.is_full)
         self.charges, self._known, self._version, self._deleted, self._written = (
             self._rest,
-            self._charged,
+            self.charged,
             -1 if again else self._next,
             0,
             _Written.NOWHERE,
@@ -334,4 +344,4 @@ class PagedRows(MemoryRows):
             return
         self.cache, self.charges, self._version, self._deleted = RowCache(), Charges(), -1, 0
         self._rest, self._written, self._next = self.charges, _Written.NOWHERE, -1
-        self._charged, self._noted = self._known, None
+        self.charged, self._noted = self._known, None

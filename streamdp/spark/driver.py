@@ -212,14 +212,12 @@ class Driver(contextlib.AbstractContextManager["Driver"]):
         if ledger is not None and key is not None:
             people, homes = self._people(records, schema)
             loan = _patiently(lambda: ledger.export_rows(people, key))
-        nobody = np.empty((0, 2), np.uint64), np.empty((0, ROW))
         loads = []
         for lane in range(self._lanes):
-            keys, spends = nobody if loan is None else loan.rows(homes == lane)
             last = self._last[self.shards[0 if self._one_model else lane]]
             # gathering the users of a window needs no state
             state = None if last is None or issubclass(self._learns, Windows) else last.state
-            loads.append(encode_load(state, keys, spends, "" if loan is None else loan.mark))
+            loads.append(encode_load(state, loan, homes == lane))
         numbers = pa.array(range(self._lanes), pa.int64())
         first = pa.array([-1] * len(loads), pa.int64())  # before every record
         table = pa.table({SHARD: numbers, PLACE: first, LOAD: pa.array(loads, pa.binary())})

@@ -55,7 +55,7 @@ from streamdp.learners.batches import Batches
 from streamdp.learners.user_reports import MOST_WINDOW
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.ledger import Ledger
-from streamdp.ledger.loans import CarriedRows
+from streamdp.ledger.loans import CarriedRows, Loan
 from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.runtime.learning import learn
@@ -96,10 +96,16 @@ class Result:
         return cls(item["state"], Counts(*item["counts"]), item["dead"], item["keys"].view(np.uint64), item["rows"])
 
 
-def encode_load(state: Mapping[str, object] | None, keys: np.ndarray, rows: np.ndarray, mark: str) -> bytes:
-    """Return a shard's committed `state` (None: empty), `keys` and `rows` of `Loan.rows` and `Loan.mark` as bytes."""
-    some = None if state is None else dict(state)
-    return encode_state({"state": some, "keys": keys.view(np.int64), "rows": rows, "mark": mark}).encode()
+def encode_load(
+    state: Mapping[str, object] | None, loan: Loan | None = None, chosen: np.ndarray | None = None
+) -> bytes:
+    """Return a shard's committed `state` (None: empty) as bytes, and the rows of a `loan` of which `chosen` are its."""
+    item: dict[str, object] = {"state": None if state is None else dict(state)}
+    if loan is not None and chosen is not None:
+        keys, rows = loan.rows(chosen)
+        charged = [list(cap) for cap in sorted(loan.charged)]
+        item |= {"keys": keys.view(np.int64), "rows": rows, "mark": loan.mark, "charged": charged}
+    return encode_state(item).encode()
 
 
 class SparkTask:
@@ -211,9 +217,11 @@ class SparkShard:
         self.shard = shard
         job, item = definition_of(definition), decode_state(load.decode())
         cap = job.cap_budget
-        self._rows = None if cap is None else CarriedRows(cap, item["keys"].view(np.uint64), item["rows"], item["mark"])
-        ledger = None
-        if self._rows is not None and cap is not None and key is not None:
+        self._rows = ledger = None
+        if cap is not None and key is not None:
+            charged = frozenset((str(text), bool(own)) for text, own in item["charged"])
+            lent = item["keys"].view(np.uint64), item["rows"]
+            self._rows = CarriedRows(cap, *lent, item["mark"], charged)
             ledger = Ledger.over(self._rows, cap, key)
         estimator: Any = job.build_estimator(ledger)
         self.estimator = estimator

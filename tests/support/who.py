@@ -630,7 +630,7 @@ def learn_on_spark(given: Case, model: Any, ledger: Ledger, records: Records, la
     gathered, counts, returned = [], np.zeros(2, dtype=int), []
     for lane in range(lanes):
         mine = lane_of == lane
-        rows = CarriedRows(cap, *loan.rows(mine), loan.mark)
+        rows = CarriedRows(cap, *loan.rows(mine), loan.mark, loan.charged)
         part = given.build(Ledger.over(rows, cap, key))
         if state is not None:
             part.load_state_dict(state)

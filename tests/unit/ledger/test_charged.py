@@ -14,8 +14,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from streamdp import LDPSGDRegressor, Ledger, Store
 from streamdp.ledger.memory_rows import MemoryRows
+from streamdp.ledger.periods import parse_cap
 from streamdp.privacy.release import JOINED, REFUSED
-from streamdp.store.operator import set_cap
+from streamdp.store.operator import set_cap, set_caps
 from streamdp.store.snapshot import Counts
 from tests.support.kept import kept
 
@@ -125,6 +126,23 @@ def test_a_job_names_what_another_job_of_its_database_was_allowed(place: str) ->
     without.load_state_dict(state.state)
     said = without.statement(two.ledger.cap)  # type: ignore[union-attr]
     assert "the caps are those of the commit that is read here" in said
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_cap_that_an_operator_gives_a_person_while_a_job_runs_is_named(place: str, pending: bool) -> None:
+    with Store(place, "job", "1", cap="eps=2") as store:
+        one = model(store.ledger)
+        learn(one, 1, people=("bob",))
+        if not pending:
+            store.commit(one.state_dict(), {}, Counts(learned=1))
+        set_caps(place, {"ann": "eps=10"})
+        learn(one, 10, people=("ann",))
+        charged = one.n_seen - 1
+        assert charged == 10 or (pending and charged == 2)  # what is read beside pending spends may be older
+        committed = store.commit(one.state_dict(), {}, Counts(learned=one.n_seen))
+    again = model(None)
+    again.load_state_dict(committed.state)
+    assert bound(again.statement(parse_cap("eps=2"))) >= charged
 
 
 class Histories(RuleBasedStateMachine):

@@ -23,7 +23,8 @@ CAP_TEXT = "eps=3"
 def carried(ledger: Ledger, people: list[str], chosen: np.ndarray | None = None) -> tuple[CarriedRows, Ledger, object]:
     loan = ledger.export_rows(people, KEY)
     cap: Cap = parse_cap(CAP_TEXT)
-    rows = CarriedRows(cap, *loan.rows(np.ones(len(people), dtype=np.bool_) if chosen is None else chosen), loan.mark)
+    lent = loan.rows(np.ones(len(people), dtype=np.bool_) if chosen is None else chosen)
+    rows = CarriedRows(cap, *lent, loan.mark, loan.charged)
     return rows, Ledger.over(rows, cap, KEY), loan
 
 

@@ -12,7 +12,6 @@ import pytest
 from streamdp import WindowedRegressor
 from streamdp.config.job import JobConfig, make_config
 from streamdp.errors import ConfigError, NotAtBoundaryError, SourceError, TooFewUsersError
-from streamdp.ledger.rows import ROW
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.losses import Huber
 from streamdp.spark import task
@@ -57,7 +56,7 @@ def partition(
     """The load and the records of a shard, as Spark sends them: with the chosen of all columns."""
     names = [config().build_schema().columns[i] for i in chosen]
     values = {f"c{i}": [None, *(row[name] for row in rows)] for i, name in enumerate(names)}
-    load = encode_load(state, np.empty((0, 2), np.uint64), np.empty((0, ROW)), "")
+    load = encode_load(state)
     place = pa.array(range(-1, len(rows)), pa.int64())
     loads = pa.array([load] + [None] * len(rows), pa.binary())
     return pa.RecordBatch.from_pydict(

@@ -10,14 +10,14 @@ import pytest
 
 from streamdp.config.job import make_config
 from streamdp.errors import SourceError
-from streamdp.ledger.rows import ROW
+from streamdp.ledger.ledger import Ledger
 from streamdp.spark.records import LOAD, PLACE, SHARD
 from streamdp.spark.sealing import Seal
-from streamdp.spark.task import Result, ShardTask, encode_load
+from streamdp.spark.task import Result, ShardTask, SparkShard, encode_load
 from streamdp.store.snapshot import Counts
 
 NAMES = [f"f{i}" for i in range(20)]
-LOAD_OF_NEW = encode_load(None, np.empty((0, 2), np.uint64), np.empty((0, ROW)), "")
+LOAD_OF_NEW = encode_load(None)
 
 
 def config(**model: Any) -> Any:
@@ -94,3 +94,13 @@ def test_an_unexpected_error_shows_no_value() -> None:
     assert caught.value.__cause__ is caught.value.__context__ is None
     with pytest.raises(SourceError, match="without its load"):
         run(config(), iter([rows([0], 3).slice(1)]))
+
+
+def test_a_shard_knows_the_caps_under_which_its_people_may_be_charged() -> None:
+    with Ledger("mu=2") as ledger:
+        ledger.set_cap("ann", "mu=9")
+        load = encode_load(None, ledger.export_rows(["ann"], bytes(32)), np.ones(1, dtype=np.bool_))
+        item = config().model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        job = make_config(item | {"cap": "mu=2", "schema": item["schema"] | {"subject": "who"}})
+        lane = SparkShard(0, load, job.text(), bytes(32))
+        assert lane.estimator.ledger.history == ledger.history
