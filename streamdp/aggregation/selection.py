@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 
-from streamdp.aggregation.user_kernels import count_near, radii
+from streamdp.aggregation.user_kernels import count_near
 from streamdp.privacy.entropy import Rng
 
 _WELL = 1e-9
@@ -33,8 +34,7 @@ def near_counts(points: np.ndarray, distance: float) -> np.ndarray:
     array([2, 2, 1])
     """
     points = np.ascontiguousarray(points, dtype=float)
-    distances = np.zeros(len(points))
-    radii(points, points.mean(axis=0), distances)
+    distances = scipy.spatial.distance.cdist(points, points.mean(axis=0, keepdims=True))[:, 0]
     order = np.argsort(distances, kind="stable")
     counts = np.ones(len(points), dtype=np.int64)
     count_near(points, order, distances[order], distance, _WELL, counts)

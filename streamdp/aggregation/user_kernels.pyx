@@ -88,23 +88,6 @@ def transform(cnp.ndarray V not None):
                 row[j] *= scale
 
 
-def radii(cnp.ndarray points not None, cnp.ndarray centre not None, cnp.ndarray out not None):
-    """Write the distance of each of the points (n, d) from a centre (d,) into `out` (n,)."""
-    cdef double* rows = matrix(points)
-    cdef double* middle = vector(centre)
-    cdef double* distances = vector(out)
-    cdef Py_ssize_t n = points.shape[0], d = points.shape[1], i, k
-    cdef double square
-    if len(centre) != d or len(out) != n:
-        raise TypeError("expected a centre and a place for each distance")
-    with nogil:
-        for i in range(n):
-            square = 0.0
-            for k in range(d):
-                square += (rows[i * d + k] - middle[k]) * (rows[i * d + k] - middle[k])
-            distances[i] = sqrt(square)
-
-
 cdef Py_ssize_t _first(const double* sorted_radii, Py_ssize_t n, double limit) noexcept nogil:
     """The number of sorted radii below the limit; 0 if the limit is NaN."""
     cdef Py_ssize_t low = 0, high = n, middle
