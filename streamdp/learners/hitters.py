@@ -10,6 +10,7 @@ found digit by digit: a prefix is kept if its share is likely, and a whole text 
 Proof: docs/proofs/statistics.md.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -53,13 +54,12 @@ def _parity(numbers: np.ndarray) -> np.ndarray:
 
 
 def _transformed(sums: np.ndarray) -> np.ndarray:
-    """The sums (k, n) times the Hadamard matrix (n, n)."""
-    out, half = sums.astype(float), 1
-    while half < out.shape[1]:
-        pairs = out.reshape(len(out), -1, 2, half)
-        out = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2).reshape(out.shape)
-        half *= 2
-    return out
+    """The sums (k, n) times the Hadamard matrix (n, n); n is a power of 4, whose root is exact."""
+    from streamdp.aggregation.user_kernels import transform
+
+    out = sums.astype(float)
+    transform(out)
+    return out * math.sqrt(out.shape[1])
 
 
 class Hitters(ReportPart):
