@@ -12,7 +12,6 @@ import json
 import math
 import re
 import threading
-import time
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -33,6 +32,8 @@ from streamdp.protocol.local_agreement import LocalAgreement
 from streamdp.protocol.local_half import check_spend
 from streamdp.protocol.reports import (
     MALFORMED,
+    AnyDocument,
+    Issued,
     Reported,
     WireAnswer,
     WireReport,
@@ -86,13 +87,6 @@ LIFETIME_S = 600.0
 OF_A_SHARD = 2**40
 """Versions of a shard's documents: its commits are counted from this number times the shard's. They fit a double."""
 _LARGEST = 1e100
-
-
-class Issued(NamedTuple):
-    """A randomizer document as it is sent: JSON `text` and its entity tag, with quotes."""
-
-    text: bytes
-    etag: str
 
 
 class Received(NamedTuple):
@@ -185,13 +179,13 @@ class ReportDesk:
         self.elsewhere: frozenset[int] = frozenset()
         self._lock = threading.Lock()
         self._asked: dict[int, object] = {}  # what a version asked
-        self._newest: tuple[int, dict[str, object]] | None = None  # and what its document shows
-        self._issued: tuple[float, Issued] | None = None
+        self._newest: AnyDocument | None = None
+        self._issued: Issued | None = None
 
     @property
     def version(self) -> int | None:
         """The newest version; None before the first `show`."""
-        return None if self._newest is None else self._newest[0]
+        return None if self._newest is None else self._newest.version
 
     def show(self, version: int, learner: object) -> None:
         """Make a committed state the newest version.
@@ -201,8 +195,10 @@ class ReportDesk:
         the service has another shard now.
         """
         shown, asked = self._side.asked(learner)
+        agreed = {name: getattr(self.agreement, name) for name in type(self.agreement).model_fields}
+        document = self._document.model_construct(**agreed, agreement=self._digest, version=version, **shown)
         with self._lock:
-            self._newest, self._issued = (version, shown), None
+            self._newest, self._issued = document, None
             self._asked = {v: a for v, a in self._asked.items() if version - self._max_staleness <= v < version}
             self._asked[version] = asked
 
@@ -212,25 +208,11 @@ class ReportDesk:
         It has at least half of its lifetime left. `now` is in seconds since 1970 (UTC); None: the time of this machine.
         Raises `NotAvailableError` before the first `show`.
         """
-        now = time.time() if now is None else now
         with self._lock:
             if self._newest is None:
                 raise NotAvailableError("the job has no committed state to show yet")
-            if self._issued is None or self._issued[0] - now < self._lifetime_s / 2:
-                expires_at = float(int(now + self._lifetime_s))
-                self._issued = expires_at, self._written(*self._newest, expires_at)
-            return self._issued[1]
-
-    def _written(self, version: int, shown: dict[str, Any], expires_at: float) -> Issued:
-        document = self._document.model_construct(
-            **{name: getattr(self.agreement, name) for name in type(self.agreement).model_fields},
-            agreement=self._digest,
-            version=version,
-            expires_at=expires_at,
-            **shown,
-        )
-        etag = f'"{self._digest[:16]}-{version}-{expires_at:.0f}"'
-        return Issued(document.model_dump_json(by_alias=True).encode(), etag)
+            self._issued = self._newest.issued(self._issued, now, self._lifetime_s)
+            return self._issued
 
     def receive(self, item: object) -> Received:
         """Read and check one report, a JSON value `item`. Nothing is counted or learned.
@@ -242,7 +224,7 @@ class ReportDesk:
         """
         found: Any = read_report(item, self._document.reads)
         with self._lock:
-            newest = -1 if self._newest is None else self._newest[0]
+            newest = -1 if self._newest is None else self._newest.version
             asked = self._asked.get(found.version)
         if asked is None:
             if (shard := found.version // OF_A_SHARD) != max(newest, 0) // OF_A_SHARD:

@@ -7,7 +7,6 @@ memory only. So no report of it is taken, and none is shown, after a crash; noth
 
 import secrets
 import threading
-import time
 import uuid
 from typing import Any, NoReturn
 from weakref import WeakSet
@@ -17,8 +16,8 @@ import orjson
 from streamdp.errors import ConfigError, NotAvailableError, RefusedReportError
 from streamdp.privacy.guarantees import parse_budget
 from streamdp.protocol.local_agreement import Agreed
-from streamdp.protocol.report_desk import LIFETIME_S, Issued
-from streamdp.protocol.reports import AnyDocument, Reported, kind_of, read_document, read_report
+from streamdp.protocol.report_desk import LIFETIME_S
+from streamdp.protocol.reports import AnyDocument, Issued, Reported, kind_of, read_document, read_report
 from streamdp.system import after_fork
 
 _MOST_OF_A_CALL = 1000
@@ -43,7 +42,7 @@ class ReportMixer:
         """Discard all reports, as a fork must: the parent shows them."""
         self._lock = threading.Lock()  # in a fork, a thread that is not there may hold it
         self._document: AnyDocument | None = None  # of the open batch
-        self._issued: tuple[float, Issued] | None = None
+        self._issued: Issued | None = None
         self._taken: dict[str, Reported] = {}
         self._closed: list[tuple[str, bytes]] = []
 
@@ -79,17 +78,11 @@ class ReportMixer:
 
         `now` is as for `ReportDesk.document`. Raises `NotAvailableError` if no batch is open.
         """
-        now = time.time() if now is None else now
         with self._lock:
-            document = self._document
-            if document is None:
+            if self._document is None:
                 raise NotAvailableError("the shuffler has no document of the learner: ask again")
-            if self._issued is None or self._issued[0] - now < LIFETIME_S / 2:
-                expires_at = float(int(now + LIFETIME_S))
-                text = document.model_copy(update={"expires_at": expires_at}).model_dump_json(by_alias=True)
-                etag = f'"{document.agreement[:16]}-{document.version}-{expires_at:.0f}"'
-                self._issued = expires_at, Issued(text.encode(), etag)
-            return self._issued[1]
+            self._issued = self._document.issued(self._issued, now, LIFETIME_S)
+            return self._issued
 
     def take(self, items: list[object]) -> dict[int, str]:
         """Take reports, JSON values `items`, into the open batch, and close it if it has enough.

@@ -6,7 +6,8 @@ Every reader is strict, and its errors never show a value.
 """
 
 import contextlib
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+import time
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import pydantic_core
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StrictInt, ValidationError, model_validator
@@ -104,6 +105,14 @@ class WireAnswer(Reported):
     answer: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(max_length=MOST_CELLS)
 
 
+class Issued(NamedTuple):
+    """A randomizer document as it is sent: JSON `text` and its entity tag, with quotes."""
+
+    text: bytes
+    etag: str
+    expires_at: float  # as in the document
+
+
 class Shown(Wire):
     """What each document has beside the agreement."""
 
@@ -123,6 +132,15 @@ class Shown(Wire):
 
     def check(self, found: Any) -> None:
         """Raise `RefusedReportError` if a report does not answer what this asks."""
+
+    def issued(self, before: Issued | None, now: float | None, lifetime_s: float) -> Issued:
+        """Return this document with at least half of its lifetime left: as it was issued `before`, or anew."""
+        now = time.time() if now is None else now
+        if before is not None and before.expires_at - now >= lifetime_s / 2:
+            return before
+        expires_at = float(int(now + lifetime_s))
+        text = self.model_copy(update={"expires_at": expires_at}).model_dump_json(by_alias=True)
+        return Issued(text.encode(), f'"{self.agreement[:16]}-{self.version}-{expires_at:.0f}"', expires_at)
 
 
 class Document(Shown, LocalAgreement):

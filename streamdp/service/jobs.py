@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeVar
 from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import StoreError, StoreMismatchError, StreamDPError, reason_of
-from streamdp.protocol.report_desk import Issued, ReportDesk
+from streamdp.protocol.report_desk import ReportDesk
+from streamdp.protocol.reports import Issued
 from streamdp.runtime.calls import Calls
 from streamdp.service.features import RecordReader
 from streamdp.service.problems import ProblemError, busy

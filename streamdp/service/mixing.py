@@ -6,9 +6,8 @@ import logging
 from streamdp.config.job import JobConfig
 from streamdp.config.shuffle import MixerSourceConfig
 from streamdp.errors import ConfigError, SchemaError, SourceError, SourceUnavailableError, reason_of
-from streamdp.protocol.report_desk import Issued
 from streamdp.protocol.report_mixer import ReportMixer
-from streamdp.protocol.reports import agreement_of
+from streamdp.protocol.reports import Issued, agreement_of
 from streamdp.service.jobs import ANSWER_S, Job
 from streamdp.service.problems import busy
 

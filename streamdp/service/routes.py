@@ -178,7 +178,7 @@ async def events(request: Request, job: JobName) -> Response:
 )
 async def randomizer(request: Request, job: JobName) -> Response:
     """All that a device needs for a report. It changes with the commits; see docs/reports.md."""
-    text, etag = await job_for(request, job, "report", "read").document()
+    text, etag, _ = await job_for(request, job, "report", "read").document()
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     known = {tag.strip().removeprefix("W/") for tag in ",".join(request.headers.getlist("if-none-match")).split(",")}
     if known & {etag, "*"}:
