@@ -56,6 +56,11 @@ class Series(Learner):
         self.windows: dict[int, Sums | Drawn] = {}
         """The learners, by the number of the window."""
         self.open = None if self.pattern.open is None else Release(budget)
+        self._begun = self._present()
+        """The window of the present when the last rows came: they join and are learned by one clock.
+
+        By a later one, a batch could end in between that people have joined for rows which are then in the next one.
+        """
 
     @property
     def trust(self) -> str:  # type: ignore[override]
@@ -79,8 +84,7 @@ class Series(Learner):
         latest = self.pattern if (window := self._latest(self._begun)) is None else self.windows[window]
         return latest.full
 
-    @property
-    def _begun(self) -> int:
+    def _present(self) -> int:
         """The window of the present."""
         return int(self._calendar.numbers(np.array([present()]))[0])
 
@@ -97,6 +101,7 @@ class Series(Learner):
 
     def keeps(self, y: np.ndarray) -> np.ndarray | None:
         """See `Learner.keeps`: those of the latest `KEPT` windows, with theirs."""
+        self._begun = self._present()
         windows = self._calendar.numbers(y)
         latest = sorted({*self.windows, *windows.tolist()})[-KEPT:]
         kept: np.ndarray = windows >= latest[0]
@@ -141,7 +146,7 @@ class Series(Learner):
         pattern.taken(report)  # raises, before a window is begun
 
         def take() -> None:
-            learner: Any = self.at(self._begun)
+            learner: Any = self.at(self._present())
             learner.taken(report)()
             self.seen[0] += 1
 

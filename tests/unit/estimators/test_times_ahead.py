@@ -51,6 +51,22 @@ def test_a_job_reads_no_record_that_is_many_windows_ahead(every: str, allowed: i
     assert Counter(letter.reason for letter in batch.dead) == {"too_early": 2}
 
 
+@pytest.mark.parametrize("reads", range(4))
+def test_a_window_that_begins_within_a_call_ends_no_batch_that_its_record_has_joined(
+    reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch ended between joining and learning, and the record was in the next one, which its person could join."""
+    model = Statistics(COUNT, FEATURES, "eps=1,delta=1e-6", "process", Ledger("eps=9,delta=1e-6"), every="1 minute")
+    model.learn_one({"g": "a"}, NOW, subject="ann")
+    left = [NOW] * reads
+    monkeypatch.setattr(series, "present", lambda: left.pop() if left else NOW + MINUTE)
+    model.learn_one({"g": "a"}, NOW + MINUTE, subject="bob")
+    release = model.learner.open
+    assert release is not None
+    assert b"bob" in release.people
+    assert len(release.people) == pending_of(model)
+
+
 @pytest.mark.parametrize("trust", some(["process", "window", "shuffler", "nobody"], 0, 3))
 def test_no_sender_of_times_moves_the_present_out(trust: Any) -> None:
     """A sender eight hours ahead filled the 400 windows that are kept, and the others were charged for nothing."""
