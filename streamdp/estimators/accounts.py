@@ -18,6 +18,9 @@ from streamdp.privacy.statement import statement
 
 DELTA = 1e-6
 """The delta that the composition of GaussianDP with other budgets adds to the deltas that are spent."""
+_OF_ALL = NEIGHBOURS.replace(
+    "the subject and the budget", "the subject, the budget and, where an estimator learns by time, the time"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Account:
         trust = "; ".join(dict.fromkeys(f"{type(one).__name__}: {one.trust}" for one in learned or estimators))
         private = all(estimator.private for estimator in learned) and spend.delta + DELTA < 1
         total = spend.guarantee(spend.delta + DELTA) if private else None
-        return Guarantee(() if total is None else (total,), NEIGHBOURS, trust, private)
+        return Guarantee(() if total is None else (total,), _OF_ALL, trust, private)
 
     def statement(self) -> str:
         """Return the guarantee over all estimators in words."""

@@ -40,6 +40,7 @@ from streamdp import (
 )
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.preprocessing import check_pipeline
+from streamdp.stats import Statistics
 from tests.support.sizes import some
 
 Records = Iterable[tuple[dict[str, float], bool]]
@@ -371,3 +372,10 @@ def test_one_softmax_model_spends_once_where_one_against_the_rest_spends_for_eac
     softmax = learn(LDPASGDClassifier(features=["a", "b"], classes=["x", "y", "z"]), records)  # type: ignore[arg-type]
     assert account(rest).guarantee.budgets == (PureDP(3),)
     assert account(softmax).guarantee.budgets == (PureDP(1),)
+
+
+def test_an_account_says_that_times_are_public_where_an_estimator_says_so() -> None:
+    statistics = Statistics({"n": {"count": "g"}}, {"g": ["a", "b"]}, "eps=1", every="1 day")
+    statistics.learn_one({"g": "a"}, 1.7e9)
+    assert "the subject, the budget and the window of time" in statistics.guarantee.neighbours
+    assert "where an estimator learns by time, the time of each" in account([statistics]).statement()
