@@ -36,6 +36,7 @@ from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
 from streamdp.optim.losses import Hinge, Loss, LossName
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
+from streamdp.privacy.statement import with_notes
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -288,6 +289,9 @@ def _has_probabilities(estimator: Any) -> bool:
     return True
 
 
+_FROM_DATA = "the labels are taken from the data as public"
+
+
 @documented(losses="`logistic`, `softmax` or `hinge`")
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
@@ -314,6 +318,11 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         `classes` are the public labels, if the constructor did not get them. Later calls ignore them.
         """
         return self._learn(X, y, first=not hasattr(self, "model_"), classes=classes)
+
+    def statement(self) -> str:
+        """Return the guarantee in words, after a fit."""
+        said = super().statement()
+        return said if self._declared else with_notes(said, {}, [f"{_FROM_DATA}, so no guarantee covers who has them"])
 
     def predict(self, X: object) -> np.ndarray:
         """Return the (n,) most probable labels of `X`, which is as for `fit`."""
@@ -357,9 +366,9 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         return self
 
     def _declare(self, y: np.ndarray, classes: Sequence[object] | None) -> None:
-        if classes is None:
-            message = "the labels are taken from the data as public: declare classes=[...]"
-            warnings.warn(message, PrivacyWarning, stacklevel=4)
+        self._declared = classes is not None
+        if not self._declared:
+            warnings.warn(f"{_FROM_DATA}: declare classes=[...]", PrivacyWarning, stacklevel=4)
         self.classes_ = np.unique(y if classes is None else np.asarray(_labels("classes", classes)))
         if len(self.classes_) < 2:
             raise ConfigError("PrivateClassifier: expected at least two classes, got 1 class")

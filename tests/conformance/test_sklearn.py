@@ -255,3 +255,13 @@ def test_frames_have_names_and_targets_may_be_a_column() -> None:
             model.fit(frame, y)
         assert model.n_features_in_ == 2
         assert model.feature_names_in_.tolist() == ["age", "city"]
+
+
+def test_a_statement_says_whether_the_labels_were_taken_from_the_data() -> None:
+    X, y = np.linspace(-1, 1, 20)[:, None], ["a", "b"] * 10
+    model = PrivateClassifier(bounds=(-1, 1), trust="nobody")
+    said = "Limit: the labels are taken from the data as public"
+    with pytest.warns(PrivacyWarning, match="declare classes"):
+        assert said in model.fit(X, y).statement()
+    assert said not in PrivateClassifier(bounds=(-1, 1), trust="nobody", classes=["a", "b"]).fit(X, y).statement()
+    assert said not in PrivateClassifier(bounds=(-1, 1), trust="nobody").partial_fit(X, y, ["a", "b"]).statement()
