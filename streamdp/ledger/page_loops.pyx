@@ -5,12 +5,15 @@ from libc.string cimport memcpy
 
 cimport numpy as cnp
 
-from streamdp.ledger.check_words cimport START, mix
+from streamdp.ledger.check_words import FACTOR, START
+
 from streamdp.ledger.rows cimport ROW
 from streamdp.privacy.arrays cimport flags, whole_numbers, word_matrix
 from streamdp.privacy.arrays cimport random_words as vector_words
 
 cnp.import_array()
+
+cdef uint64_t _START = START, _FACTOR = FACTOR
 
 
 cdef struct Pages:
@@ -52,12 +55,17 @@ cdef inline bint _same(const uint64_t* key, const uint64_t* other) noexcept nogi
     return key[0] == other[0] and key[1] == other[1]
 
 
+cdef inline uint64_t _mixed(uint64_t mixed, uint64_t word) noexcept nogil:
+    mixed = (mixed ^ word) * _FACTOR
+    return mixed ^ (mixed >> 31)
+
+
 cdef uint64_t _check(uint64_t page, const uint64_t* words, int64_t length) noexcept nogil:
     """The check word of a page of this length, whose first word is the place of the check word."""
-    cdef uint64_t mixed = mix(START, page)
+    cdef uint64_t mixed = _mixed(_START, page)
     cdef int64_t i
     for i in range(1, length):
-        mixed = mix(mixed, words[i])
+        mixed = _mixed(mixed, words[i])
     return mixed
 
 

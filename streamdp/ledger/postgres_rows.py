@@ -131,7 +131,7 @@ def unpack(found: Sequence[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
 
 def _packed(keys: np.ndarray, rows: np.ndarray) -> list[bytes]:
     words = np.ascontiguousarray(rows).view(np.uint64)
-    wide = np.column_stack([words, check_words(np.ascontiguousarray(keys), words)]).astype("<u8")
+    wide = np.column_stack([words, check_words(keys, words)]).astype("<u8")
     size = 8 * wide.shape[1]
     packed = wide.tobytes()
     spends = [packed[i : i + size] for i in range(0, len(packed), size)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdp.errors import StoreDamagedError
-from streamdp.ledger import admission, page_codec, row_index
+from streamdp.ledger import admission, page_codec, page_loops, row_index
 from streamdp.ledger.check_words import check_words
 from streamdp.ledger.page_codec import Group
 from streamdp.ledger.row_cache import RowCache, nothing
@@ -108,9 +108,6 @@ def test_a_full_turn_of_the_index() -> None:
     wanted = keys_of([(1, 7), (2, 7), (3, 15), (1, 7), (2, 7)])
     assert row_index.find_or_add(wanted, np.ones(5, np.bool_), keys, index, asked).tolist() == [0, 1, 2, 0, 1]
     assert (index.tolist(), asked.tolist()) == ([2, 3, 0, 0, 0, 0, 0, 1], [3])
-    again = np.zeros(8, dtype=np.int32)
-    row_index.index_all(keys, again, 3)
-    assert again.tolist() == index.tolist()
 
 
 PAGE = st.dictionaries(KEY, st.tuples(*[st.just(0) | WORD] * ROW), max_size=5)
@@ -232,7 +229,7 @@ def test_arrays_of_another_type_or_layout_are_refused() -> None:
     words, every, caps = rows.view(np.uint64), np.arange(2), [(PURE, 1.0, 0.0)]
     for wrong in (rows, words.astype(np.int64), words[:, ::-1], words[0], np.asfortranarray(words)):
         with pytest.raises(TypeError):
-            check_words(keys, wrong)
+            page_loops.pack_page(1, keys, wrong, np.empty(20, dtype=np.uint64))
     with pytest.raises(TypeError):
         admission.admit_in_order(every[None].astype(np.int32), rows[:1, :4], rows, np.zeros(2, np.bool_), caps)
     with pytest.raises(TypeError):

@@ -1,3 +1,0 @@
-import numpy as np
-
-def check_words(keys: np.ndarray, words: np.ndarray) -> np.ndarray: ...
