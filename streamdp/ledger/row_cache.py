@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamdp.ledger.row_index import find_or_add, index_all
+from streamdp.ledger.row_index import find_or_add
 from streamdp.ledger.rows import ROW
 
 Read = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -57,7 +57,7 @@ class RowCache:
                 self.n = new.stop
             except BaseException:
                 index, asked = np.zeros_like(self.index), np.array([self.n], dtype=np.int64)
-                index_all(self.keys, index, self.n)
+                _add_all(self.keys, index, self.n)
                 self.index, self.asked = index, asked
                 raise
         return slots
@@ -73,8 +73,13 @@ class RowCache:
         arrays = (self.keys, self.rows, self.absent, self.pending, self.logged)
         for old, new in zip(arrays, longer, strict=False):
             new[:n] = old[:n]
-        index_all(longer[0], longer[-1], n)
+        _add_all(longer[0], longer[-1], n)
         self._use(longer)
+
+
+def _add_all(keys: np.ndarray, index: np.ndarray, n: int) -> None:
+    """Add the rows of the first n keys, which differ, to an empty index."""
+    find_or_add(keys[:n], np.ones(n, dtype=np.bool_), keys, index, np.zeros(1, dtype=np.int64))
 
 
 def _arrays(size: int) -> tuple[np.ndarray, ...]:

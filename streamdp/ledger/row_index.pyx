@@ -74,17 +74,3 @@ def find_or_add(
     with nogil:
         rows[0] = add_keys(want, there, m, key, entry, mask, rows[0], slot)
     return slots
-
-
-def index_all(cnp.ndarray keys not None, cnp.ndarray index not None, int64_t n):
-    """Fill an empty index, int32 zeros, with the first n of `keys`, (m, 2) uint64, which differ."""
-    cdef const uint64_t* key = word_matrix(keys)
-    cdef int32_t* entry = short_numbers(index)
-    cdef uint64_t mask = cnp.PyArray_DIM(index, 0) - 1, place
-    cdef int64_t i
-    with nogil:
-        for i in range(n):
-            place = key[2 * i + 1] & mask
-            while entry[place] != 0:
-                place = (place + 1) & mask
-            entry[place] = <int32_t> (i + 1)
