@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -122,8 +123,8 @@ class UnitArrays(NamedTuple):
 def begin(table: np.ndarray, scaled: Sequence[int], paired: Sequence[int] = ()) -> UnitArrays:
     """Return the arrays of columns of which nothing is known; the slots of the `table` are written here.
 
-    `scaled` are the rows of the table that bits are asked about, ascending. `paired` are the columns of which pairs are
-    asked about; the number of columns is the constant 1.
+    `scaled` are the rows of the table that bits are asked about, ascending. `paired` are the columns, ascending, of
+    which pairs are asked about; the number of columns is the constant 1.
     """
     table[:, k.SLOT] = -1
     table[scaled, k.SLOT] = np.arange(len(scaled))
@@ -131,7 +132,10 @@ def begin(table: np.ndarray, scaled: Sequence[int], paired: Sequence[int] = ()) 
     progress, summary = np.zeros(k.PROGRESS), np.zeros((len(scaled), k.SUMMARY))
     progress[k.NEXT] = k.FIRST
     summary[:, k.COLUMN] = scaled
-    posterior, pairs = location_scale.flat(len(scaled)), pair_bits.flat(paired)
+    posterior = np.zeros((len(scaled), location_scale.CENTRES, location_scale.SPREADS), np.float32)
+    both = list(combinations(paired, 2))
+    pairs = np.zeros((len(both) + 1, pair_bits.PAIR))
+    pairs[:-1, [pair_bits.FIRST, pair_bits.SECOND]] = np.reshape(both, (-1, 2))
     arrays = UnitArrays(progress, table, posterior, np.zeros((len(scaled), tails.TAILS)), summary, pairs)
     k.refresh(arrays)
     return arrays

@@ -1,7 +1,5 @@
 """Types of `location_scale`, which is compiled."""
 
-import numpy as np
-
 CENTRES: int
 SPREADS: int
 CELLS: int
@@ -15,5 +13,3 @@ HIGH: int
 REACH: int
 REACH_VARIANCE: int
 SUMMARY: int
-
-def flat(columns: int) -> np.ndarray: ...

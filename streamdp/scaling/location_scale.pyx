@@ -6,8 +6,6 @@ Weights are floats of 32 bits: they round the logarithm of a probability by abou
 about 2 keep - 1.
 """
 
-import numpy as np
-
 from libc.math cimport INFINITY, exp, exp2, log, sqrt
 
 cimport streamdp.privacy.ziggurat  # SDP_CLONES
@@ -213,8 +211,3 @@ cdef void summarise_into(const float* w, bint column, double* out) noexcept nogi
         reach = (0.75 if column else 1.15) * sqrt(typical + variance)
         out[LOW], out[HIGH] = median - reach, median + reach
     sdp_reach(w, _squares, mean, out + REACH)
-
-
-def flat(columns):
-    """What is known of a number of columns before the first bit: (columns, `CENTRES`, `SPREADS`) zeros, float32."""
-    return np.zeros((columns, CENTRES, SPREADS), np.float32)

@@ -6,24 +6,9 @@ above .2 in absolute value, as at a correlation of .31, a fifth counts: their co
 pair whose information counts as 40 is not asked about any more.
 """
 
-from itertools import combinations
-
 from libc.math cimport fabs
 
-import numpy as np
-
-from streamdp.privacy.arrays cimport matrix
-
 cdef double _ENOUGH = 40.0, _FAR = 0.2, _FIFTH = 0.2
-
-
-def flat(columns):
-    """What is known of all pairs of ascending columns before the first bit, and the last row."""
-    pairs = list(combinations(columns, 2))
-    rows = np.zeros((len(pairs) + 1, PAIR))
-    rows[:-1, [FIRST, SECOND]] = np.reshape(pairs, (-1, 2))
-    choose(matrix(rows), len(pairs))
-    return rows
 
 
 cdef void choose(double* pairs, Py_ssize_t n) noexcept nogil:
