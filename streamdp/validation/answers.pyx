@@ -43,8 +43,11 @@ FORMS = ("pinball loss", "squared error", "wrong class", "log loss")
 """What an error may be."""
 
 
-cdef inline double truth_of(double keep) noexcept:
-    """The probability of a true answer, as a multiple of 2^-53."""
+cpdef inline double truthful(double keep) noexcept:
+    """The probability of a true answer that is used, a multiple of 2^-53.
+
+    `keep`: that of `mechanisms.response.truth`, above 1/2.
+    """
     return floor(keep * GRID) / GRID
 
 
@@ -54,7 +57,7 @@ cdef inline double uniform(uint64_t word) noexcept:
 
 cdef inline double answered(double value, double keep, const uint64_t* words) noexcept:
     """An unbiased randomised answer about a value in [-1, 1], by two random words."""
-    cdef double t = truth_of(keep), a = 1 / (2 * t - 1)
+    cdef double t = truthful(keep), a = 1 / (2 * t - 1)
     return a if (2 * uniform(words[0]) - 1 < value) == (uniform(words[1]) < t) else -a
 
 
@@ -68,32 +71,6 @@ cdef inline int parity(Py_ssize_t bits) noexcept:
     while bits:
         found, bits = -found, bits & (bits - 1)
     return found
-
-
-def truthful(double keep):
-    """The probability of a true answer that is used, a multiple of 2^-53.
-
-    `keep`: that of `mechanisms.response.truth`, above 1/2.
-    """
-    return truth_of(keep)
-
-
-def answer(cnp.ndarray values not None, cnp.ndarray keep not None, cnp.ndarray words not None):
-    """Unbiased randomised answers (n,).
-
-    `values`: (n,), in [-1, 1]. `keep`: (n,), as for `truthful`. `words`: (n, 2), of `draw`. Values and words are
-    overwritten with zeros.
-    """
-    cdef Py_ssize_t n = cnp.PyArray_DIM(values, 0), i
-    cdef cnp.ndarray out = np.empty(n)
-    cdef double* value = vector(values)
-    cdef double* found = vector(out)
-    cdef const double* kept = vector(keep)
-    cdef uint64_t* word = word_matrix(words)
-    for i in range(n):
-        found[i] = answered(value[i], kept[i], word + 2 * i)
-        value[i] = word[2 * i] = word[2 * i + 1] = 0
-    return out
 
 
 cdef class Errors:
@@ -182,32 +159,17 @@ cdef class Errors:
             found += 1
         return found + 8 * <Py_ssize_t> y
 
-    def values(self, bint other, cnp.ndarray scores not None, cnp.ndarray y not None):
-        """The values (n,), within `range`.
-
-        `other`: whether they are about what stands beside the model, and not about the model. `scores`: (n, K). `y`:
-        (n,).
-        """
-        cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), i
-        cdef cnp.ndarray out = np.empty(n)
-        cdef double* found = vector(out)
-        cdef const double* score = matrix(scores)
-        cdef const double* target = vector(y)
-        for i in range(n):
-            found[i] = self._value(other, score + i * outputs, outputs, target[i])
-        return out
-
     def range(self, bint other):
         """The least and the largest value.
 
-        `other`: as for `values`.
+        `other`: whether they are about what stands beside the model, and not about the model.
         """
         return self._bound(other, False), self._bound(other, True)
 
     def vectors(self, weights, double cell, cnp.ndarray scores not None, cnp.ndarray y not None):
         """What records add to a sum, (n, 4 + cells): both values u, scaled to [-1, 1], as (u, u^2), and the cell.
 
-        `weights`: those of the two. `cell`: what stands in one of the cells. `scores`, `y`: as for `values`.
+        `weights`: those of the two. `cell`: what stands in one of the cells. `scores`: (n, K). `y`: (n,).
         """
         cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), size = 4 + self._cells, i
         cdef cnp.ndarray out = np.zeros((n, size))
@@ -263,7 +225,7 @@ cdef class Errors:
     ):
         """Add the randomised answers of records to sums and to what is known; words are overwritten with zeros.
 
-        `asked`: (n,) int64, something. `scores`, `y`: as for `values`. `keep`: (n,) or (1,), as for `truthful`.
+        `asked`: (n,) int64, something. `scores`, `y`: as for `vectors`. `keep`: (n,) or (1,), as for `truthful`.
         `words`: (n, 2), of `draw`. `sums`, `progress`, `known`: as `Validator` has them; they are changed.
         """
         cdef Py_ssize_t n = cnp.PyArray_DIM(y, 0), outputs = cnp.PyArray_DIM(scores, 1), i
@@ -308,7 +270,7 @@ cdef class Errors:
             noisy = answered(noisy, keep, word) * half + (low + half)
             _add(total + (OTHERS if other else ERRORS), noisy)
             if not other:
-                total[RANGE] += (half / (2 * truth_of(keep) - 1)) ** 2
+                total[RANGE] += (half / (2 * truthful(keep) - 1)) ** 2
         else:
             self._say_cell(self._cell(score[0], y), keep, word, total)
 

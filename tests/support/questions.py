@@ -3,6 +3,7 @@
 import numpy as np
 
 from streamdp.privacy.entropy import SeededEntropy, draw
+from streamdp.validation.answers import Errors
 from streamdp.validation.plan import CONSTANT
 from streamdp.validation.sums import COLUMNS
 from streamdp.validation.tasks import Task
@@ -25,3 +26,10 @@ def said_about_constant(
     )
     assert not words.any()
     return found
+
+
+def values_of(errors: Errors, scores: np.ndarray, y: np.ndarray, *, other: bool = False) -> np.ndarray:
+    """What records say about the model, or about what stands beside it: from the vectors of sums."""
+    low, high = errors.range(other)
+    u = errors.vectors((1.0, 1.0), 1.0, scores, y)[:, 2 * other]
+    return np.asarray(((high - low) * u + low + high) / 2)

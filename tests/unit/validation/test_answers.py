@@ -9,7 +9,11 @@ from scipy.stats import binomtest
 from streamdp.privacy.entropy import Entropy, FreshWords, SeededEntropy, draw
 from streamdp.privacy.guarantees import Budget, GaussianDP, PureDP, amount
 from streamdp.privacy.mechanisms.response import truth
-from streamdp.validation.answers import answer, truthful
+from streamdp.validation.answers import truthful
+from streamdp.validation.plan import ERROR
+from streamdp.validation.sums import COLUMNS, ERRORS
+from streamdp.validation.tasks import Numbers
+from streamdp.validation.validator import PROGRESS
 from tests.support.sizes import some
 
 TRIALS = 200_000
@@ -19,9 +23,16 @@ def keep_of(budget: Budget) -> np.ndarray:
     return truth(budget, np.array([amount(budget)]))
 
 
-def told(value: float, keep: np.ndarray, seed: int) -> np.ndarray:
-    words = draw(SeededEntropy(seed, 1 << 16), 2 * TRIALS).reshape(-1, 2)
-    return answer(np.full(TRIALS, value), np.full(TRIALS, keep.item()), words)
+def told(value: float, keep: np.ndarray, seed: int, n: int = TRIALS) -> tuple[float, float]:
+    """The mean and the mean square of n answers about a value in [-1, 1]: the error of 0 at 1 + value, at most 2."""
+    words, sums = draw(SeededEntropy(seed, 1 << 16), 2 * n).reshape(-1, 2), np.zeros(COLUMNS)
+    errors = Numbers(0.5, -9, 9).errors(np.zeros(3), 2.0)
+    errors.answer(
+        np.full(n, ERROR), np.zeros((n, 1)), np.full(n, 1 + value), keep, words, sums, np.zeros(PROGRESS), np.zeros(3)
+    )
+    assert not words.any()
+    mean, square = sums[ERRORS + 1 : ERRORS + 3] / n
+    return mean - 1, square - 2 * mean + 1
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0, 1e6])
@@ -38,7 +49,8 @@ def test_the_claim_holds_exactly(epsilon: float) -> None:
 def test_ends_have_their_probability_and_louder_and_softer_answers_are_rejected(value: float) -> None:
     """False alarms: 1e-6 for each of the comparisons."""
     keep = keep_of(PureDP(1))
-    true = int(np.count_nonzero(np.sign(told(value, keep, 5)) == value))
+    mean, square = told(value, keep, 5)
+    true = round(TRIALS * (1 + value * mean / math.sqrt(square)) / 2)
     assert binomtest(true, TRIALS, float(keep[0])).pvalue > 1e-6
     for epsilon in (0.8, 1.2):
         assert binomtest(true, TRIALS, float(keep_of(PureDP(epsilon))[0])).pvalue < 1e-6
@@ -49,14 +61,14 @@ def test_ends_have_their_probability_and_louder_and_softer_answers_are_rejected(
 @pytest.mark.slow
 def test_answers_are_unbiased_and_have_the_variance_of_the_text(budget: Budget, value: float) -> None:
     keep = keep_of(budget)
-    found, a = told(value, keep, 11), 1 / (2 * keep[0] - 1)
-    assert abs(found.mean() - value) < 5.2 * a / math.sqrt(TRIALS)  # 2e-7
-    assert found**2 == pytest.approx(a**2)
+    (mean, square), a = told(value, keep, 11), 1 / (2 * keep[0] - 1)
+    assert abs(mean - value) < 5.2 * a / math.sqrt(TRIALS)  # 2e-7
+    assert square == pytest.approx(a**2)
+    assert {round(abs(told(value, keep, seed, 1)[0]) / a, 9) for seed in range(20)} == {1.0}
 
 
 def test_the_figures_of_the_text() -> None:
-    found = [told(0.0, keep_of(PureDP(e)), 1)[0] ** 2 for e in (1, 4)]
-    assert [round(float(square), 2) for square in found] == [4.68, 1.08]
+    assert [round(told(0.0, keep_of(PureDP(e)), 1, 1)[1], 2) for e in (1, 4)] == [4.68, 1.08]
 
 
 @pytest.mark.parametrize("rng", [Entropy(8), SeededEntropy(3, 8), FreshWords()], ids=lambda rng: type(rng).__name__)
@@ -67,7 +79,3 @@ def test_no_word_is_drawn_twice_and_all_are_overwritten(rng: Entropy | SeededEnt
         assert not rng.words[1 : rng.position].any()
         rng.words[rng.position :] = 0  # as if they had been used
         assert draw(rng, 20).all()
-    values, words = np.array([0.5, -0.5]), draw(rng, 4).reshape(2, 2)
-    answer(values, np.full(2, 0.7), words)
-    assert not values.any()
-    assert not words.any()

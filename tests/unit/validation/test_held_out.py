@@ -27,6 +27,7 @@ from streamdp.validation.held_out import HeldOut, NoisySum
 from streamdp.validation.plan import CONSTANT, ERROR, plan_of
 from streamdp.validation.quality import BETTER, NO_BETTER, UNKNOWN
 from streamdp.validation.tasks import REACH, Classes, Numbers, Probabilities
+from tests.support.questions import values_of
 from tests.support.states import curvature_of, noise_of, params_of, pending_of, steps_of
 
 NAMES = ["a", "b", "c"]
@@ -386,7 +387,7 @@ def test_the_log_loss_lies_in_its_range_and_is_that_of_the_clipped_model() -> No
                 scores = scores[:, 1:] - scores[:, :1]
             y = rng.integers(K, size=500).astype(float)
             errors = task.errors(known, 1.0)
-            values, (low, high) = errors.values(False, scores, y), errors.range(False)
+            values, (low, high) = values_of(errors, scores, y), errors.range(False)
             both = scores if K > 2 else np.column_stack([np.zeros(500), scores])
             r = both - np.log(q)
             r = np.clip(r - (r.max(axis=1) + r.min(axis=1))[:, None] / 2, -REACH / 2, REACH / 2)
@@ -396,7 +397,7 @@ def test_the_log_loss_lies_in_its_range_and_is_that_of_the_clipped_model() -> No
             assert low - 1e-9 <= values.min()
             assert values.max() <= high + 1e-9
             assert high - low <= 2 * REACH + 1e-9
-            rates = errors.values(True, scores, y)
+            rates = values_of(errors, scores, y, other=True)
             assert np.array_equal(rates, np.argmax(both, axis=1) != y)
 
 
@@ -409,7 +410,7 @@ def test_a_constant_that_is_not_known_well_does_not_flatter_the_model() -> None:
         ones = rng.binomial(n, p)
         counts = np.array([n - ones, ones]) + rng.normal(0, noise, 2)
         known = task.counted(task.start(0, 1), counts, n, noise**2)
-        values = task.errors(known, 1.0).values(False, np.full((2, 1), math.log(p / (1 - p))), y)
+        values = values_of(task.errors(known, 1.0), np.full((2, 1), math.log(p / (1 - p))), y)
         found.append(values @ [1 - p, p])
     error = 5.2 * np.std(found) / math.sqrt(len(found))
     assert -error < np.mean(found) < task.shares(known)[1] + error

@@ -9,7 +9,7 @@ from streamdp import ApproxDP, GaussianDP, PureDP
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.validation.plan import CELL, CONSTANT, ERROR, NOTHING, OTHER, plan_of, questions
 from streamdp.validation.tasks import Classes, Numbers
-from tests.support.questions import said_about_constant
+from tests.support.questions import said_about_constant, values_of
 
 
 def test_the_share_of_records_that_answer_and_their_questions() -> None:
@@ -91,7 +91,7 @@ def test_the_best_constant_of_numbers_is_found_from_noisy_bits(tau: float) -> No
         known = said_about_constant(task, y[at : at + 50], known, at, reach)
 
     def loss(c: float) -> float:
-        return float(task.errors(known, 1e9).values(False, np.full((len(y), 1), c), y).mean())
+        return float(values_of(task.errors(known, 1e9), np.full((len(y), 1), c), y).mean())
 
     assert loss(task.constant(known)) - loss(float(np.quantile(y, tau))) < 0.02 * task.largest(reach)
 

@@ -6,7 +6,7 @@ import pytest
 from streamdp import PanPrivateRegressor
 from streamdp.privacy.entropy import FreshWords
 from streamdp.validation.tasks import Squares
-from tests.support.questions import said_about_constant
+from tests.support.questions import said_about_constant, values_of
 
 TASK = Squares(0.0, 100.0)
 
@@ -32,13 +32,13 @@ def test_errors_are_squares_that_are_cut() -> None:
     known, y = np.array([7.0, 1.0, 7.0]), np.array([0.0, 70.0])
     scores = np.array([[5.0], [60.0]])
     errors = TASK.errors(known, 20.0)
-    assert errors.values(False, scores, y).tolist() == [25.0, 100.0]
-    assert errors.values(True, scores, y).tolist() == [49.0, 400.0]
+    np.testing.assert_allclose(values_of(errors, scores, y), [25.0, 100.0])
+    np.testing.assert_allclose(values_of(errors, scores, y, other=True), [49.0, 400.0])
     assert errors.range(False) == (0.0, 400.0)
     of_log = Squares(0.0, 100.0, exponential=True).errors(known, 20.0)
-    np.testing.assert_allclose(of_log.values(False, np.log(scores), y), [25.0, 100.0])
-    assert of_log.values(True, scores, y).tolist() == [49.0, 400.0]
-    assert of_log.values(False, np.array([[1e308]]), y[:1]).tolist() == [400.0]
+    np.testing.assert_allclose(values_of(of_log, np.log(scores), y), [25.0, 100.0])
+    np.testing.assert_allclose(values_of(of_log, scores, y, other=True), [49.0, 400.0])
+    assert values_of(of_log, np.array([[1e308]]), y[:1]).tolist() == [400.0]
 
 
 def test_a_model_of_the_mean_is_validated_by_squares() -> None:
