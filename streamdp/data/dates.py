@@ -19,8 +19,8 @@ NAMES = {
 
 EPOCHS = {"days": 86_400_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 """Formats that count since 1970 (UTC), as Avro's dates do, in microseconds."""
-LAST_MOMENT = 2.5e17
-"""In microseconds: before the year 9999."""
+YEARS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
+"""When the years 1 and 10,000 begin, in microseconds since 1970: a date is between them, as of Python."""
 
 _ZONES = ("%z", "%:z", "%::z", "%:::z", "%#z", "%+")
 """Codes of `strftime` for an offset from UTC."""
@@ -63,7 +63,8 @@ def _iso(text: pl.Series, part: str) -> pl.Series:
 
 def _counted(text: pl.Series, part: str, unit: int) -> pl.Series:
     moments = text.cast(pl.Float64, strict=False) * unit
-    moments = moments.set(~(moments.abs() < LAST_MOMENT).fill_null(False), None).floor().cast(pl.Int64)
+    known = moments.is_between(*YEARS, closed="left").fill_null(False)
+    moments = moments.set(~known, None).floor().cast(pl.Int64)
     return _of(pl.from_epoch(moments, time_unit="us"), part).cast(pl.Int64)
 
 
@@ -89,4 +90,6 @@ def _written(text: pl.Series, part: str, written: str) -> pl.Series:
 
 
 def _of(moments: pl.Series, part: str) -> pl.Series:
+    if moments.dtype != pl.Time:
+        moments = moments.set((moments.dt.year() < 1).fill_null(False), None)  # no date in Python and ISO 8601
     return getattr(moments.dt, part)()

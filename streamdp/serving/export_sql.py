@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, zip_longest
 
-from streamdp.data.dates import EPOCHS, LAST_MOMENT
+from streamdp.data.dates import EPOCHS, YEARS
 from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
 from streamdp.serving.added import PREDICTION, SHARE, Document
@@ -129,7 +129,7 @@ def _value(given: Document, k: int) -> str:
     if given["type"] == "hash":
         raise ConfigError(f"export: {given['name']!r} is hashed, which SQL cannot do; use python, mlflow or json")
     number = f"CAST({column} AS double precision)"  # a table has decimals as numbers, and no base64
-    values = [gap, (_is_number(column, sys.float_info.max), number)]
+    values = [gap, (f"{_is_number(column)} AND abs({number}) <= {_number(sys.float_info.max)}", number)]
     if missing != "NULL":  # NaN is a gap, and an infinity is not: PostgreSQL says that NaN is more
         values.append((f"{number} > {_number(sys.float_info.max)} AND 1 / {number} > 0", missing))
     return _case(values)
@@ -145,10 +145,9 @@ def _read(given: Mapping[str, object]) -> tuple[str, str]:
     return column, f"CAST({column} AS varchar)"
 
 
-def _is_number(column: str, most: float) -> str:
-    """Whether the values are numbers up to `most`: SQLite has texts in columns of numbers, and reads them as 0."""
-    number = f"CAST({column} AS double precision)"
-    return f"{column} = {number} AND abs({number}) <= {_number(most)}"
+def _is_number(column: str) -> str:
+    """Whether the values are numbers: SQLite has texts in columns of numbers, and reads them as 0."""
+    return f"{column} = CAST({column} AS double precision)"
 
 
 def _date(given: Document, k: int) -> list[list[str]]:
@@ -157,7 +156,8 @@ def _date(given: Document, k: int) -> list[list[str]]:
     form, part = given["format"], given["part"]
     if form in EPOCHS:
         seconds = f"floor(CAST({column} AS double precision) * {_number(EPOCHS[form] / 1e6)})"
-        fits = _is_number(column, LAST_MOMENT / EPOCHS[form])
+        first, end = (_number(year / EPOCHS[form]) for year in YEARS)
+        fits = f"{_is_number(column)} AND {column} >= {first} AND {column} < {end}"
         names = [f"{_case([(fits, seconds)])} AS t{k}", f"floor(t{k} / 86400) AS g{k}", f"t{k} - g{k} * 86400 AS u{k}"]
         return [*([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
     read, fits, rests = _iso(f"t{k}", part) if form is None else _pieces(form, f"t{k}", f"r{k}")
@@ -266,7 +266,7 @@ def _of_numbers(part: str, read: Mapping[str, str]) -> str:
     leap = f"{year} % 4 = 0 AND ({year} % 100 <> 0 OR {year} % 400 = 0)"
     last = _case([(f"{month} IN (4, 6, 9, 11)", 30), (f"{month} <> 2", 31), (leap, 29)], 28)
     ends = {"month": (1, 12), "day": (1, last), "hour": (0, 23), "twelve": (1, 12), "minute": (0, 59)}
-    ends |= {"second": (0, 59), "yearday": (1, f"365 + {_case([(leap, 1)], 0)}")}
+    ends |= {"year": (1, 9999), "second": (0, 59), "yearday": (1, f"365 + {_case([(leap, 1)], 0)}")}
     fits = [f"{name} BETWEEN {ends[key][0]} AND {ends[key][1]}" for key, name in read.items() if key in ends]
     if "yearday" in read:
         weekday = _weekday(f"({_until(f'({year} - 1)')} + {read['yearday']} - 1)")
