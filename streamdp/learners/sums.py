@@ -30,7 +30,7 @@ from streamdp.learners.linear_problem import Columns, LinearProblem
 from streamdp.optim.record_kernel import RecordKernel
 from streamdp.privacy.entropy import AnyRng, FreshRng
 from streamdp.privacy.grid_sum import GridSum
-from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
+from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, check_serviceable
 from streamdp.privacy.mechanisms.additive import grid_laplace
 from streamdp.privacy.mechanisms.base import ARITHMETIC
 from streamdp.privacy.release import Release
@@ -478,9 +478,10 @@ class HeldPure(PanPure):
 
 
 def _epsilon_of(budget: Budget) -> float:
-    """The epsilon of the noise for a budget. Raises `BudgetError` for another kind than `PureDP`."""
+    """The epsilon of the noise for a budget. Raises `BudgetError` for another kind than `PureDP`, and out of range."""
     if not isinstance(budget, PureDP):
         raise BudgetError(f"sums with Laplace noise: expected PureDP, got {budget}")
+    check_serviceable(budget)
     return budget.epsilon * _CAREFUL
 
 

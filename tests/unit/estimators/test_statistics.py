@@ -1338,3 +1338,10 @@ def test_refused_rows_are_sorted_into_windows_once(monkeypatch: pytest.MonkeyPat
     model.learn_encoded(np.zeros((1000, len(model.feature_names))), times, subjects=people)
     assert (model.n_seen, model.n_refused) == (500, 500)
     assert sum(read) < 10 * 1000
+
+
+@pytest.mark.parametrize("budget", ["eps=1e-7", "eps=1e7"])
+@pytest.mark.parametrize("trust", ["process", "window", "shuffler"])
+def test_a_budget_whose_noise_could_overflow_is_refused(trust: Any, budget: str) -> None:
+    with pytest.raises(BudgetError, match="expected an epsilon or mu from"):
+        stats.Statistics({"m": {"mean": "a"}}, {"a": (0, 1)}, budget, trust)
