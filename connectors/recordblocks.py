@@ -119,6 +119,7 @@ class RecordBlocks(Blocks):
         self._grammar = grammar
         self._whole = whole
         self._stream = ByteStream(path, follow=follow, form=form)
+        self._passed_over = "" if form is None else form.passed_over
         self._ended = False  # the stream gave its last byte
         self._tail = b""  # read, but not returned
         self._rest = b""  # read, and follows the tail
@@ -194,7 +195,7 @@ class RecordBlocks(Blocks):
             self.close()
             raise type(error)(f"{self.name}: {error}") from None
         if length is not None:
-            self.has_header, self.head = True, self._grammar.head
+            self.has_header, self.head = True, self._grammar.head + self._passed_over
             self._tail = self._tail[length:]
             self.row = self.header_rows
 

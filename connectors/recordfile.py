@@ -197,7 +197,8 @@ class RecordFile(Source):
             return
         if self._blocks.has_header:
             if position.get("head") != self._blocks.head:
-                raise self._another("has another header than the file this job has read so far: it was replaced")
+                what = "has another header than the file this job has read so far, or other lines are passed over"
+                raise self._another(f"{what}: it was replaced, or source.skip_lines or source.comment was changed")
             self._polled, self._bad = row, Counter(bad)
             if self._pass_over():
                 if self._key is not None and position.get("first", now := self.position["first"]) != now:

@@ -1,8 +1,8 @@
 """A Redis stream as a source: its entries in order, from the one after the last that a job has learned.
 
-A position is the id of an entry, and how many entries were added up to it. Redis counts all entries that it ever added
-to a stream: so entries that were trimmed before they were read, and a stream that was deleted and made anew, are
-recognised. One transaction of Redis reads the counts and the entries.
+A position is the stream, the id of an entry, and how many entries were added up to it. Redis counts all entries that
+it ever added to a stream: so entries that were trimmed before they were read, and a stream that was deleted and made
+anew, are recognised. One transaction of Redis reads the counts and the entries.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ class RedisSource(Source):
 
     An entry is a record: its fields are columns with text, which the `encoder` reads. If it has only the field `value`,
     and no column has this name, the value is a JSON object. The position is {"id": id of the last polled entry, "row":
-    entries added up to it}. With `follow`, the source waits for more entries at the end, until `close()`. With
-    `keep_payload`, the entries that do not fit are in their dead letters, as JSON. `options` are those of
+    entries added up to it, "stream"}. With `follow`, the source waits for more entries at the end, until `close()`.
+    With `keep_payload`, the entries that do not fit are in their dead letters, as JSON. `options` are those of
     `redis.Redis`, such as `username` and `password`.
 
     Dead letters have the reasons of `jsonrows.encode_json`. Raises `ConfigError` if the address is not understood, and
@@ -75,7 +75,7 @@ class RedisSource(Source):
     @property
     def position(self) -> Position:
         """The position after the last polled entry."""
-        return {"id": self._id, "row": self._row}
+        return {"id": self._id, "row": self._row, "stream": self._stream}
 
     @property
     def finished(self) -> bool:
@@ -181,6 +181,11 @@ class RedisSource(Source):
         at, row = (position.get("id"), position.get("row")) if isinstance(position, dict) else (None, None)
         if not (isinstance(at, str) and isinstance(row, int)):
             raise SourceError(f"expected a position of the Redis stream {self._stream!r}, got another one")
+        if (read := position.get("stream")) != self._stream:
+            raise SourceError(
+                f"this job has read the Redis stream {read!r} so far, and ids of {self._stream!r} say nothing about it:"
+                " give the original stream, or start a new job"
+            )
         self._id, self._row, self._at_end = at, row, False
 
     def close(self) -> None:

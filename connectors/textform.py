@@ -14,6 +14,11 @@ class TextForm:
     skip_lines: int = 0  # leading lines that are passed over
     comment: str | None = None  # lines that begin with it are passed over
 
+    @property
+    def passed_over(self) -> str:
+        """Which lines are no records, for a fingerprint; empty if all are, or may be."""
+        return "" if (self.skip_lines, self.comment) == (0, None) else f" {self.skip_lines} {self.comment}"
+
     def __post_init__(self) -> None:
         try:
             text = codecs.lookup(self.encoding or "utf-8")._is_text_encoding  # noqa: SLF001 - as `open` checks it

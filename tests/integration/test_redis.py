@@ -70,6 +70,11 @@ def read(settings: dict[str, Any], count: int) -> dict[str, Any]:
         return first.position
 
 
+def after(settings: dict[str, Any], row: int) -> dict[str, Any]:
+    """The position after the entry that `fill` has added as this one."""
+    return {"id": f"{row}-1", "row": row, "stream": settings["source"]["stream"]}
+
+
 def refusal(settings: dict[str, Any], position: dict[str, Any]) -> str:
     def read_on() -> None:
         with closing(source(settings)) as later:
@@ -105,7 +110,7 @@ def test_kills_lose_and_repeat_no_entry(client: redis.Redis, settings: dict[str,
         with Store(tmp_path / "stream.db", "stream", make_config(settings).fingerprint()) as store:
             snapshot = store.load()
         done = snapshot.counts.learned + snapshot.counts.dead_letters
-        assert snapshot.position == {"id": f"{done}-1", "row": done}  # the state's
+        assert snapshot.position == after(settings, done)  # the state's
         assert code or done >= rows
         kills += done < rows
     assert (snapshot.counts.learned, snapshot.counts.refused, snapshot.counts.dead_letters) == (rows, 0, 1)
@@ -157,7 +162,7 @@ def test_following_waits_for_entries(client: redis.Redis, settings: dict[str, An
             seen += len(entries.poll(10, 1.0))
         later.join()
         assert not entries.finished
-        assert entries.position == {"id": "3-1", "row": 3}
+        assert entries.position == after(settings, 3)
 
 
 def test_an_outage_ends_no_run(
@@ -188,7 +193,7 @@ def test_an_outage_ends_no_run(
             runner = Runner(entries, job.build_estimator(store.ledger), store, **options)
             assert runner.run().learned == 40
     assert told.is_set()
-    assert Store.snapshot(tmp_path / "a.db").position == {"id": "40-1", "row": 40}
+    assert Store.snapshot(tmp_path / "a.db").position == after(settings, 40)
 
 
 def test_entries_trimmed_unread_are_refused(client: redis.Redis, settings: dict[str, Any]) -> None:
@@ -196,11 +201,12 @@ def test_entries_trimmed_unread_are_refused(client: redis.Redis, settings: dict[
     fill(client, stream, 20)
     client.xtrim(stream, maxlen=18, approximate=False)  # before the job began
     position = read(settings, 8)
-    assert position == {"id": "10-1", "row": 10}
+    assert position == after(settings, 10)
+    assert "has read the Redis stream 'other' so far" in refusal(settings, position | {"stream": "other"})
     client.xtrim(stream, maxlen=10, approximate=False)  # all that was read
     with closing(source(settings)) as later:
         later.seek(position)
-        assert later.poll(1, 0.0).position == {"id": "11-1", "row": 11}
+        assert later.poll(1, 0.0).position == after(settings, 11)
     client.xtrim(stream, maxlen=7, approximate=False)
     assert "3 were trimmed before they were read" in refusal(settings, position)
     client.xtrim(stream, maxlen=0)
@@ -241,11 +247,11 @@ def test_a_server_or_stream_that_is_not_there(
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
     assert "has no stream" in quick.error(3, "run", "job.yaml")
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
-    assert "has no stream" in refusal(settings, {"id": "0-0", "row": 0})
+    assert "has no stream" in refusal(settings, after(settings, 0))
     client.set(stream, "text")
-    assert "WRONGTYPE" in refusal(settings, {"id": "0-0", "row": 0})
+    assert "WRONGTYPE" in refusal(settings, after(settings, 0))
     settings["source"] |= {"password": None}
-    assert "refused to read" in refusal(settings, {"id": "0-0", "row": 0})
+    assert "refused to read" in refusal(settings, after(settings, 0))
     settings["source"] |= {"url": "redis://127.0.0.1:1"}
     with closing(source(settings)) as away, pytest.raises(SourceUnavailableError):
         away.poll(1, 0.0)

@@ -324,6 +324,21 @@ def test_a_file_that_was_cut_or_replaced_is_refused(tmp_path, kind, packed):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("form", [TextForm(comment="#"), TextForm(skip_lines=1)], ids=["comment", "skip_lines"])
+def test_a_position_is_not_used_where_other_lines_are_passed_over(tmp_path, kind, form):
+    """Positions count records: a comment that was a dead letter before, and then is none, lost a later record."""
+    head, *lines = as_bytes(kind, rows(20)).splitlines(keepends=True)
+    path = write(tmp_path / "f", b"".join([head, b"#\n", *lines]))
+    source = FORMATS[kind](path, SCHEMA, max_bad_share=None)
+    source.poll(10, 0.0)
+    with pytest.raises((SourceError, SchemaError), match=r"lacks|comment was changed"):
+        FORMATS[kind](path, SCHEMA, form=form).seek(source.position)
+    same = FORMATS[kind](path, SCHEMA, form=TextForm("cp1252"), max_bad_share=None)  # the same records
+    same.seek(source.position)
+    assert same.position == source.position
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("polled", [1, 2, 30, 500])
 @pytest.mark.slow
 def test_another_file_with_the_same_header_is_recognised(tmp_path, kind, polled):
