@@ -33,6 +33,7 @@ class DeadLetterFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         system.check_locks()
         self.path = check_path("path", path)
+        self.name = os.path.realpath(self.path)
         self._waiting: list[tuple[Shard, bytes]] = []
         self._waiting_bytes = 0
         self._found: dict[Shard, Counter[bytes]] = {}

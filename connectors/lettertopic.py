@@ -30,6 +30,7 @@ class DeadLetterTopic:
     def __init__(
         self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
     ) -> None:
+        self.name = topic
         self._reader = TopicReader(topic, bootstrap_servers, options or {})
         self._writer = TopicWriter(topic, bootstrap_servers, options)
         self._place = self._reader.ends()

@@ -105,7 +105,7 @@ class Commits:
         if letters := self.shards.take_letters(parts):
             call(partial(self.store.check_claims, letters))  # else their owner writes them too
             self.write_letters(letters)
-        place = call(self.dead_letters.commit)
+        place = [self.dead_letters.name, call(self.dead_letters.commit)]
         return {shard: part._replace(letters=place) for shard, part in parts.items()}
 
     def write_letters(self, letters: Mapping[Shard, Sequence[DeadLetter]]) -> None:
@@ -116,9 +116,9 @@ class Commits:
 
     def resume_letters(self, snapshots: Mapping[Shard, Snapshot | None]) -> None:
         """Find the dead letters that were written after the last commits."""
-        if self.dead_letters is not None:
-            places = {shard: None if snapshot is None else snapshot.letters for shard, snapshot in snapshots.items()}
-            self.dead_letters.resume(places)
+        if (writer := self.dead_letters) is not None:
+            ends = {shard: (snapshot and snapshot.letters) or (None, None) for shard, snapshot in snapshots.items()}
+            writer.resume({shard: place if name == writer.name else None for shard, (name, place) in ends.items()})
 
     def note_waiting(self, *, last: bool = False) -> None:
         """Tell the readers of the store, from time to time and at the end, how many records open batches hold."""

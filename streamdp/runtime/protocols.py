@@ -11,8 +11,10 @@ class DeadLetters(Protocol):
     """Writes dead letters; `connectors.letterfile.DeadLetterFile` and `connectors.lettertopic.DeadLetterTopic` do.
 
     Each letter of a committed record is written once, also after a crash, because the writer finds what was written
-    after the last commit.
+    after the last commit. `name` is that of the file or topic, to which the places of `commit` belong.
     """
+
+    name: str
 
     def write(self, letters: Sequence[DeadLetter], shard: Shard) -> None:
         """Write letters in the order of positions, unless `resume` has found them; they need not be durable yet."""

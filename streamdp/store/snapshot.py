@@ -45,8 +45,8 @@ class Part(NamedTuple):
     ]  # the model's state, as `state_codec` describes it; empty: another shard of the worker has it
     position: Position  # the position after the last record that was learned, refused or unusable
     counts: Counts  # the shard's counts up to that position
-    # where the dead letters up to that position end, as `DeadLetters.commit` returned it; None if it is unknown
-    letters: object = None
+    # where the dead letters up to that position end: `DeadLetters.name` and what `commit` returned; None: not known
+    letters: Any = None
     # records after that position that were read and wait in an open batch or window. They are not learned, and the next
     # owner of the shard reads them again
     waiting: int = 0
@@ -66,5 +66,5 @@ class Snapshot:
     state: Mapping[str, Any]
     shard: Shard = WHOLE
     epoch: int = 0  # the number of the claim under which the shard was committed or has been claimed since
-    letters: object = None
+    letters: Any = None
     waiting: int = 0  # as in `Part`, but it may have been noted after the commit

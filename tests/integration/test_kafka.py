@@ -60,6 +60,8 @@ def model(store: Store) -> LDPASGDRegressor:
 class Letters:
     """Dead letters in memory."""
 
+    name = "letters"
+
     def __init__(self) -> None:
         self.found: list[DeadLetter] = []
 

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -503,6 +503,8 @@ def test_it_runs_in_another_thread_and_stops_when_told(tmp_path: Path) -> None:
 
 def test_dead_letters_are_durable_before_their_records_are_committed(tmp_path: Path) -> None:
     class Letters:
+        name = "letters"
+
         def __init__(self) -> None:
             self.written: list[DeadLetter] = []
             self.durable = 0
@@ -549,6 +551,37 @@ def test_dead_letters_of_a_commit_that_fails_are_written_once(tmp_path: Path, mo
             job(40)
     job(40)
     assert [json.loads(line)["position"] for line in path.read_text().splitlines()] == list(range(3, 40, 5))
+
+
+def test_dead_letters_may_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place in a file was used in another one, where letters came twice, and in a topic, where it is no offset."""
+
+    def job(n: int, letters: Any) -> None:
+        source = MemorySource(items(n, bad_every=5), ["a", "b"])
+        with contextlib.closing(letters):
+            run(tmp_path / "a.db", source, commit_records=7, dead_letters=letters)
+
+    job(12, DeadLetterFile(tmp_path / "one"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit_parts", crash)
+        with pytest.raises(Crashed):
+            job(40, DeadLetterFile(tmp_path / "two"))
+    job(40, DeadLetterFile(tmp_path / "two"))
+    lines = (tmp_path / "two").read_text().splitlines()
+    assert [json.loads(line)["position"] for line in lines] == list(range(13, 40, 5))
+
+    class Topic(DeadLetterFile):
+        def commit(self) -> Any:
+            super().commit()
+            return {"0": 7}
+
+        def resume(self, places: Mapping[Any, Any]) -> None:
+            seen.append(places[WHOLE])
+
+    seen: list[Any] = []
+    for n in (50, 60):
+        job(n, Topic(tmp_path / "three"))
+    assert seen == [None, {"0": 7}]
 
 
 def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:

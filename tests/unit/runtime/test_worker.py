@@ -881,6 +881,8 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(
 class Letters:
     """Dead letters that nobody reads."""
 
+    name = "letters"
+
     def write(self, letters: Sequence[DeadLetter], shard: Shard = WHOLE) -> None: ...
 
     def commit(self) -> None: ...
