@@ -375,12 +375,10 @@ class Worker(Loop):
                     if isinstance(error, ShardUnavailableError):
                         continue
                     return
-                if lane.position is None:
-                    lane.position = lane.origin
-                elif lane.origin is not None:
-                    self.source.commit(
-                        {shard: lane.origin}
-                    )  # the previous owner may not have committed it to the broker
+                if lane.origin is not None:
+                    if lane.position != lane.origin:  # it is committed soon: next time it may be another one
+                        lane.position, lane.committed_position = lane.origin, None
+                    self.source.commit({shard: lane.origin})  # the previous owner may not have done it
             del self._shards.to_start[shard]
 
     def revoked(self, shards: set[Shard]) -> None:

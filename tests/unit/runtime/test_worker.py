@@ -613,6 +613,20 @@ def test_a_shard_without_a_commit_is_read_again_from_where_it_began(path: Path) 
     assert (found(path)[shard].position, total(found(path)[shard].counts)) == ({"index": 500}, 400)
 
 
+def test_where_a_shard_goes_on_without_lost_records_is_committed_at_once(path: Path) -> None:
+    """Else the next worker asks again what to do, and may begin later."""
+    given = streams(1, 500, 0)
+    (shard,) = given
+    ran(path, ScriptedShards({shard: given[shard][:100]}))
+
+    class Missing(ScriptedShards):
+        def start(self, shard: Shard, position: Position | None) -> Position | None:
+            return super().start(shard, {"index": 500})
+
+    ran(path, Missing(given))
+    assert (found(path)[shard].position, total(found(path)[shard].counts)) == ({"index": 500}, 100)
+
+
 def test_a_rebalance_does_not_wait_for_a_slow_batch(path: Path, given: Streams) -> None:
     """Then the batch is rolled back, and the next owner of the shard learns it again."""
     first, second = given
