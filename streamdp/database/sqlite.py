@@ -216,7 +216,7 @@ class SQLiteFile(Database):
                     self._create(form, fill)
                 except OSError as error:
                     raise StoreError(f"cannot create {self.name}: {error.strerror}") from None
-            self._made = True
+            self._made = not self.losses  # an accepted loss stays known
         if self._job is not None:
             self._lock.share()
         return new

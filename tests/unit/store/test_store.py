@@ -790,6 +790,16 @@ def test_an_error_leaves_a_store_that_has_something_or_is_used(path: Path, what:
     Store(path, "trips", "1", cap=CAP).close()
 
 
+def test_an_error_forgets_no_accepted_loss(path: Path) -> None:
+    with Store(path, "trips", "1", cap=CAP) as store:
+        store.commit(STATE, {"row": 1}, Counts(learned=1))
+    path.unlink()
+    with contextlib.suppress(ZeroDivisionError), Store(path, "trips", "1", cap=CAP, accept_loss=True):
+        raise ZeroDivisionError
+    with Store(path, "trips", "1", cap=CAP) as store:
+        assert store.losses == 1
+
+
 def test_a_crash_while_removing_leaves_nothing_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, unlink, replace = 0, os.unlink, os.replace
 
