@@ -44,6 +44,8 @@ class MixingJob(Job):
         if self._forwarding is not None:
             await asyncio.wait([self._forwarding], timeout=_STOP_S)
             self._forwarding.cancel()
+        if self.mixer.next_call() is not None:
+            _log.warning("job %r: reports of a closed batch are lost: the learner has not taken them", self.name)
         if self.mixer.waiting:
             _log.warning("job %r: %d reports of an open batch are lost", self.name, self.mixer.waiting)
         await asyncio.to_thread(self._link.close)
