@@ -83,6 +83,7 @@ class DraftColumn:
     name: str
     values: pl.Series  # as text, null for an empty one
     marks: frozenset[str] = frozenset()  # its texts that mean a missing value
+    people: pl.Series | None = None  # whose each value is, if that is known
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -91,6 +92,14 @@ class DraftColumn:
         counted = counted.sort("count", "text", descending=[True, False])
         known = self.marks | GAPS | {"", None}
         return {text: count for text, count in counted.iter_rows() if text not in known}
+
+    @cached_property
+    def holders(self) -> dict[str, int]:
+        """How many people have each text, if it is known whose the values are, or else how many records."""
+        if self.people is None:
+            return self.counts
+        each = pl.DataFrame({"text": self.values.str.strip_chars(), "who": self.people}).unique()
+        return dict(each.get_column("text").value_counts().iter_rows())
 
     @cached_property
     def texts(self) -> pl.Series:
@@ -136,7 +145,7 @@ class DraftColumn:
             return None
         many = int(good.sum()) > MOST_CATEGORIES
         others = {text: self.counts[text] for text in self.texts.filter(~good)}
-        words = {text for text, count in others.items() if count >= LEAST and not re.search("[0-9]", text)}
+        words = {text for text in others if self.holders[text] >= LEAST and not re.search("[0-9]", text)}
         marks = words if many and len(words) <= 2 else set()
         wrong = sum(count for text, count in others.items() if text not in marks)
         right = sum(self.counts.values()) - sum(others.values())
@@ -207,16 +216,12 @@ class DraftColumn:
             return "date"
         return "text"
 
-    def shared(self, subjects: pl.Series | None, public: bool) -> list[str]:
-        """Its texts that enough records have, or people if there are `subjects`; the most frequent one first.
+    def shared(self, public: bool) -> list[str]:
+        """Its texts that enough people or records have, or all of `public` data; the most frequent one first.
 
         Of two that are a no and a yes, the no is first: the first one is the baseline.
         """
-        counted = self.counts
-        if subjects is not None:
-            each = pl.DataFrame({"text": self.values.str.strip_chars(), "who": subjects}).unique()
-            counted = dict(each.get_column("text").value_counts(sort=True).iter_rows())
-        found = [text for text in self.counts if public or counted[text] >= LEAST]
+        found = [text for text in self.counts if public or self.holders[text] >= LEAST]
         if len(found) == 2 and _YES.fullmatch(found[0]) and _NO.fullmatch(found[1]):
             found.reverse()
         return found
@@ -319,10 +324,10 @@ def draft(
             raise ConfigError(f"{option}: the data have no column {name!r}{hint}")
     if target is not None and target == subject:
         raise ConfigError("--subject: expected another column than --target")
-    found = settled(columns, source["type"] == "csv")
-    who = subject or next((column.name for column in found.columns if column.names_people and column.comes_again), None)
-    by_name = {column.name: column for column in found.columns}
+    who = subject or next((column.name for column in columns if column.names_people and column.comes_again), None)
     people = None if who is None else by_name[who].values
+    found = settled([replace(column, people=people) for column in columns], source["type"] == "csv")
+    by_name = {column.name: column for column in found.columns}
     place = source.get("topic") or source["path"]
     name = place if "topic" in source else stem(place)
     checks = "reads the data, learns nothing and spends nothing" if "path" in source else "names the empty places"
@@ -339,10 +344,10 @@ def draft(
     if any(column.has_gaps for column in features):
         lines += [f"    # {meaning}" for meaning in _MISSING]
     for column in features:
-        lines += [f"    {line}" for line in _feature(column, people, public)]
+        lines += [f"    {line}" for line in _feature(column, public)]
     if gaps := sorted({gap for column in found.columns for gap in column.gaps}):
         lines.append(f"  missing_values: {_listed(gaps)}  # texts that mean a missing value")
-    lines += ["  target:", *_target(None if target is None else by_name[target], people, public)]
+    lines += ["  target:", *_target(None if target is None else by_name[target], public)]
     lines += _subject(who, who == subject)
     trust = trust or usual_trust({"source": source})
     lines += _model(trust, items_per_user)
@@ -404,7 +409,7 @@ def _form(delimiter: str, form: TextForm | None, notation: Notation | None) -> l
     return [f"  {line}" for given, line in lines if given]
 
 
-def _feature(column: DraftColumn, people: pl.Series | None, public: bool) -> list[str]:
+def _feature(column: DraftColumn, public: bool) -> list[str]:
     name, kind = text(column.name), column.kind
     if (why := _useless(column)) is not None:
         return [f"# {name}:  # {why}"]
@@ -414,7 +419,7 @@ def _feature(column: DraftColumn, people: pl.Series | None, public: bool) -> lis
         return _date(column)
     if kind == "number":
         return [_number(column, public)]
-    found = column.shared(people, public)
+    found = column.shared(public)
     few = len(found) <= MOST_CATEGORIES and len(column.counts) <= 2 * MOST_CATEGORIES
     if few and len(found) + column.has_gaps >= 2:
         return [_categories(column, found, other=len(found) < len(column.counts))]
@@ -524,7 +529,7 @@ def _listed(values: Iterable[str]) -> str:
     return f"[{', '.join(json.dumps(value, ensure_ascii=False) for value in values)}]"
 
 
-def _target(column: DraftColumn | None, people: pl.Series | None, public: bool) -> list[str]:
+def _target(column: DraftColumn | None, public: bool) -> list[str]:
     if column is None:
         return [
             "    column:  # the column to predict, and with it one of:",
@@ -541,7 +546,7 @@ def _target(column: DraftColumn | None, people: pl.Series | None, public: bool) 
         return [*lines, f"    bounds:{bounds and f' {bounds}'}  # {example}for labels: classes, such as [0, 1]"]
     if (why := _unread(column)) is not None:
         return [*lines, f"    bounds:  # {why}"]
-    found = column.shared(people, public)
+    found = column.shared(public)
     if not 2 <= len(found) <= MOST_CATEGORIES:
         many = f" with {len(column.counts):,} values" if len(found) > 1 else ""
         return [*lines, f"    classes:  # text{many}: write the labels, such as [yes, no]"]

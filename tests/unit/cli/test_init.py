@@ -295,6 +295,16 @@ def test_texts_of_few_records_or_of_one_person_are_not_copied(tmp_path: Path, qu
     assert "hidden" not in text
 
 
+@pytest.mark.parametrize("holders", [1, 12])
+def test_a_word_among_numbers_is_a_mark_of_a_gap_only_if_ten_people_have_it(
+    tmp_path: Path, quick: Quick, holders: int
+) -> None:
+    rows = [f"{i % 200},{i % 90},{i % 7}" for i in range(400)] + [f"{i % holders},refused,1" for i in range(12)]
+    (tmp_path / "people.csv").write_text("user,amount,y\n" + "\n".join(rows) + "\n")
+    quick.error(0, "init", "people.csv", "--target", "y", "--subject", "user")
+    assert ("refused" in (tmp_path / "job.yaml").read_text()) == (holders == 12)
+
+
 @pytest.mark.parametrize(
     ("texts", "source", "warned"),
     [
