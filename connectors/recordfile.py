@@ -193,7 +193,7 @@ class RecordFile(Source):
             raise SourceError("standard input cannot be read again from an earlier position; give a file instead")
         self._stop_reading()
         self._open()
-        if row == 0:
+        if row <= self._blocks.header_rows:  # no record was read
             return
         if self._blocks.has_header:
             if position.get("head") != self._blocks.head:
