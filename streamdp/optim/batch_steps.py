@@ -73,7 +73,7 @@ class BatchSteps(ABC):
 
     @property
     def determined(self) -> float | None:
-        """The square of the slopes over its sum with their expected squared error, from 0 to 1; None: not known.
+        """The variance of what columns predict over its sum with its expected error, from 0 to 1; None: not known.
 
         It is computed from what was released.
         """

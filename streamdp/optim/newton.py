@@ -78,7 +78,7 @@ class Round(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """The answer (d,), the square of its slopes, and their expected squared error: in sigma, by columns of spread 1."""
+    """The answer (d,), the variance of what it predicts from the columns, and its expected squared error: in sigma."""
 
     theta: np.ndarray
     signal: float
@@ -686,8 +686,11 @@ class Newton(Growing):
                 bend = max(float(state.curved[-1]), 0.05 / sigma, 2 * math.sqrt(state.variance))
                 wanted = found[-1] - gradient[-1] / bend
             found[-1] = min(max(wanted, sigma / 4), 8 * sigma)
-        found[:q] = answer
-        return Solved(found, float(expected[:-1] @ expected[:-1]), float(np.trace(covariance[:-1, :-1])))
+        found[:q], slopes = answer, expected[:-1]
+        curved = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        curved /= max(float(curved[-1, -1]), math.sqrt(entry), 1e-9)
+        products = curved[:-1, :-1] - np.outer(curved[:-1, -1], curved[:-1, -1])
+        return Solved(found, float(slopes @ products @ slopes), float(np.sum(products * covariance[:-1, :-1])))
 
     def _classes(self, state: State) -> ClassProblem:
         """The model of several classes, by a state."""

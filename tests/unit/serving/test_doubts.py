@@ -360,6 +360,19 @@ def test_a_model_is_doubted_if_noise_hides_what_columns_say_and_not_if_records_a
         assert "constant" in said
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_that_are_the_same_are_no_reason_to_doubt_a_model(kind: Any) -> None:
+    """What noise hides of their differences changes no prediction; it was 3/4 of the slopes, with any budget."""
+    rng = np.random.default_rng(2)
+    X = np.repeat(rng.normal(size=(8000, 3)), 3, axis=1)
+    y = (rng.random(8000) < expit(X[:, ::3] @ [1.0, -0.8, 0.5])).astype(float)
+    more = {"window": 8000, "items_per_user": 1} if kind is WindowedClassifier else {}
+    model = kind(features={f"x{j}": (-4, 4) for j in range(9)}, budget="eps=4,delta=1e-6", seed=2, **more)
+    model.learn_encoded(X / 4, y)
+    model.close_batch()
+    assert model.doubts == []
+
+
 def test_a_verdict_of_validation_says_more_than_the_number_of_records() -> None:
     model = normal_model(PanPrivateClassifier, 2500, 0.5, [0.05] * 60)
     for verdict, doubted in (("better", 0), ("worse", 2)):
