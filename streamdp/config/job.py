@@ -34,7 +34,7 @@ from streamdp.config.shuffle import MixerSourceConfig, ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.trust import ESTIMATORS, STATISTICS, completed
 from streamdp.config.yaml12 import YamlText
-from streamdp.errors import ConfigError
+from streamdp.errors import ConfigError, SourceError
 from streamdp.estimators.door import trust_of
 from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
@@ -389,6 +389,9 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
     """Find two settings that name the same file: writing one would replace the other. Returns as `first_problem`."""
     source, store = config.source, config.store_path.removeprefix("sqlite:///")
     data = source.paths if isinstance(source, FileSourceConfig) else []
+    if isinstance(source, FileSourceConfig) and os.path.isdir(data[0]):
+        with suppress(SourceError):
+            data = source.files()
     schemas = getattr(source, "schemas", None)
     schemas = {*schemas.values()} if isinstance(schemas, dict) else {schemas}  # ids may share a file, also with the job
     files: list[tuple[tuple[str, ...], str | None]] = [

@@ -97,6 +97,16 @@ def test_a_mistake_is_found_by_its_key_and_line(tmp_path: Path, old: str, new: s
     assert "\n" not in str(caught.value)
 
 
+def test_a_public_holdout_is_none_of_the_files_of_a_folder_that_is_learned(tmp_path: Path) -> None:
+    (tmp_path / "days").mkdir()
+    for name in ("1.csv", "2.csv"):
+        (tmp_path / "days" / name).write_text("late\n0\n")
+    text = JOB.replace("path: flights.csv", "path: days")
+    load_config(write(tmp_path, text + "holdout: 2.csv\n"))
+    with pytest.raises(ConfigError, match=r"holdout: expected a file of its own, got the same as source.path"):
+        load_config(write(tmp_path, text + "holdout: days/2.csv\n"))
+
+
 def test_values_of_unknown_settings_are_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, JOB + "password: hunter2\n"))
