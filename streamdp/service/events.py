@@ -43,8 +43,8 @@ async def event_stream(job: Job, stopping: asyncio.Event) -> AsyncIterator[bytes
 
 def _event(job: Job) -> bytes:
     """The last commit as an event. Several readers share it."""
-    version, event = job.event
-    if version != job.snapshot.seq or not event:
+    commit, event = job.event
+    if commit != job.snapshot.commit:
         document: dict[str, object] = {"version": job.snapshot.seq, **documents.shown(job.snapshot.counts)}
         if job.measures is not None:
             document["measure"] = job.measures
@@ -54,5 +54,5 @@ def _event(job: Job) -> bytes:
         if job.model.definition.statistics is not None:
             document["statistics"] = job.model.estimator.estimated.rows()
         event = b"id: %d\nevent: commit\ndata: %s\n\n" % (job.snapshot.seq, orjson.dumps(document))
-        job.event = job.snapshot.seq, event
+        job.event = job.snapshot.commit, event
     return event

@@ -86,11 +86,12 @@ class Follower:
             with self._lock:
                 self._read = read
                 snapshots = self._known()
-            found = sum(s.seq for s in snapshots), sum(s.waiting for s in snapshots)
-            if not snapshots or found == (known.seq, known.waiting):
+            if not snapshots:
                 return Found()
-            if found[0] == known.seq:
-                return Found(replace(known, waiting=found[1]))
+            commit = sum(s.seq for s in snapshots), max(s.committed_at for s in snapshots)
+            if commit == known.commit:
+                waiting = sum(s.waiting for s in snapshots)
+                return Found() if waiting == known.waiting else Found(replace(known, waiting=waiting))
             snapshot = combined(snapshots)
             if self._config.fingerprint() != snapshot.fingerprint:
                 raise StoreMismatchError("the store belongs to another configuration of the job")
@@ -136,8 +137,8 @@ class Job:
         self.reasons_over_time: deque[tuple[float, dict[str, int]]] = deque(maxlen=_MOST_TIMES)
         self.listeners: set[Listener] = set()
         self.measures: dict[str, object] | None = None
-        self.event = (-1, b"")
-        """The version and the text of the last event."""
+        self.event = ((-1, 0.0), b"")
+        """The commit and the text of the last event."""
         self.lag: int | None = None
         self.lag_asked_at = float("-inf")
         """The last answer of `service.pages.lag`, and its time."""
@@ -199,7 +200,7 @@ class Job:
     def show(self, found: Found) -> None:
         """Show what another process has committed."""
         self.trouble = found.trouble
-        if found.snapshot is not None and found.snapshot.seq == self.snapshot.seq:
+        if found.snapshot is not None and found.snapshot.commit == self.snapshot.commit:
             self.snapshot = found.snapshot  # no commit: another number of records waits
         elif found.snapshot is not None:
             self.take(found.snapshot, found.measures)

@@ -68,3 +68,8 @@ class Snapshot:
     epoch: int = 0  # the number of the claim under which the shard was committed or has been claimed since
     letters: Any = None
     waiting: int = 0  # as in `Part`, but it may have been noted after the commit
+
+    @property
+    def commit(self) -> tuple[int, float]:
+        """The number and the time of the commit, because a store that was made anew counts from 1 again."""
+        return self.seq, self.committed_at

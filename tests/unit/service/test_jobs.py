@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from streamdp.cli.serve import serve
+from streamdp.config.job import NOTHING
 from streamdp.errors import ConfigError, StoreDamagedError
 from streamdp.service import server as running
+from streamdp.service.events import event_stream
 from streamdp.service.jobs import Job
+from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.commands import Quick
 from tests.support.service import client, job, record
@@ -66,6 +69,28 @@ def test_an_unexpected_error_is_said_and_does_not_end_following(
     assert unexpected == "the store cannot be read: unexpected RuntimeError"
     assert next_look is not None
     assert "late.db: there is no such store" in next_look
+
+
+def test_a_store_that_was_made_anew_is_shown(tmp_path: Path) -> None:
+    """With as many commits as before, its model was taken for the one that is shown."""
+    config = job(tmp_path, source={"type": "csv", "path": str(tmp_path / "data.csv")})
+
+    async def learned() -> list[int]:
+        followed, found = Job(config), []
+        for records in (10, 20):
+            for file in tmp_path.iterdir():
+                file.unlink()
+            with config.open_store(NOTHING) as store:
+                state = config.build_estimator(store.ledger).state_dict()
+                store.commit(state, {"row": records}, Counts(learned=records))
+            await followed.refresh()
+            found.append(followed.snapshot.counts.learned)
+            events = event_stream(followed, asyncio.Event())
+            assert b'"learned":%d' % records in await anext(events)
+            await events.aclose()  # type: ignore[attr-defined]
+        return found
+
+    assert asyncio.run(learned()) == [10, 20]
 
 
 def test_a_bad_configuration_stops_its_own_job_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
