@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from streamdp.database.interface import Connection, Database
-from streamdp.errors import StoreMismatchError, listed
+from streamdp.errors import StoreMismatchError, StoreUnavailableError, listed
 from streamdp.ledger.ledger_rows import change_cap, create_ledger, lock, read_cap, read_fingerprint, wait_for_writers
 from streamdp.ledger.periods import Cap, same_kind
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
-from streamdp.store.reading import read_snapshots
+from streamdp.store.reading import read_job, read_snapshots
 from streamdp.store.tables import ALL_JOBS, STORE_FORMAT, JobRow
 
 
@@ -40,12 +40,12 @@ def create_or_check(
     key: bytes | None,
     continued: Continued | None,
     alone: bool,
-) -> Terms:
+) -> tuple[Terms, JobRow | None]:
     """Create the database; or, if it exists, make every check that can refuse the job, without a write.
 
     Returns the terms of the job from now on: for a job that exists, or if commits were lost, those that `continued`
-    returns. Without a key, it is found as in `subject_key`. If no other worker holds the job (`alone`) and nothing was
-    learned, it may go on with another configuration.
+    returns; and the row of the job, None if it is new. Without a key, it is found as in `subject_key`. If no other
+    worker holds the job (`alone`) and nothing was learned, it may go on with another configuration.
 
     Raises `StoreMismatchError` for a job with another fingerprint, for another key or cap than that of the ledger, and
     for a job with a cap that was created without one, or the reverse; `StoreDamagedError` if the database or a snapshot
@@ -70,7 +70,7 @@ def create_or_check(
             _check_job(row, database.name, terms, cap is not None, unspent or bool(terms.replaced))
         if cap is not None:
             _check_ledger(connection, database, job, cap, key)
-    return terms
+    return terms, row
 
 
 def _check_ledger(
@@ -103,12 +103,18 @@ def jobs_with_caps(connection: Connection, job: str) -> list[str]:
 
 
 def enter(
-    connection: Connection, database: Database, job: str, terms: Terms, cap: Cap | None, key: bytes | None
+    connection: Connection,
+    database: Database,
+    job: str,
+    checked: tuple[Terms, JobRow | None],
+    cap: Cap | None,
+    key: bytes | None,
 ) -> tuple[bytes | None, list[str]]:
-    """Write what is new about a job, inside a transaction; the arguments are those of `create_or_check`.
+    """Write what is new about a job, inside a transaction, after `create_or_check`, which returned `checked`.
 
     Returns the subject key; and, if the job is new and has a cap, the other jobs that have one. Raises
-    `StoreMismatchError` if another job has begun with another key or cap since then.
+    `StoreMismatchError` if another job has begun with another key or cap since then, and `StoreUnavailableError` if
+    another worker has begun this job, or changed it, otherwise: then it must be checked again.
     """
     wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
     found = None
@@ -120,10 +126,13 @@ def enter(
         if before != cap:
             lock(connection)
             change_cap(connection, cap)
+    terms, known = checked
     row = JobRow(job, terms.fingerprint, terms.config, int(cap is not None))
     add = "INSERT INTO jobs VALUES (:job, :fingerprint, :config, :capped) ON CONFLICT (job) DO NOTHING"
     if connection.change(add, row._asdict()):
         return found, jobs_with_caps(connection, job) if cap is not None else []
+    if read_job(connection, job, database.name) not in (known, row):
+        raise StoreUnavailableError(f"{database.name}: another worker has just begun job {job!r} otherwise")
     return found, []
 
 

@@ -132,14 +132,14 @@ class Store(contextlib.AbstractContextManager["Store"]):
         with contextlib.ExitStack() as stack:
             stack.callback(database.lock(shared))
             stack.push(self._remove)
-            terms = create_or_check(
+            checked = create_or_check(
                 database, job, Terms(fingerprint, config), cap=cap, key=key, continued=continued, alone=not shared
             )
-            self.fingerprint, config, self.replaced_note = terms
+            self.fingerprint, config, self.replaced_note = checked[0]
             self._connection = database.open_for_writing(STORE_FORMAT)
             stack.callback(self._connection.close)
             with self._transaction() as connection:
-                found, self.joined = enter(connection, database, job, terms, cap, key)
+                found, self.joined = enter(connection, database, job, checked, cap, key)
                 mine = {"job": job, "config": config}
                 connection.change("UPDATE jobs SET config = :config WHERE job = :job AND config <> :config", mine)
                 if read_job(connection, job, database.name).fingerprint != self.fingerprint:

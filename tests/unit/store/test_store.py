@@ -28,7 +28,7 @@ from hypothesis.extra import numpy as hnp
 from sqlalchemy.engine import make_url
 
 from servers.postgres import Postgres
-from streamdp.data.records import WHOLE
+from streamdp.data.records import WHOLE, Shard
 from streamdp.database.last_commit import LastCommitFile
 from streamdp.errors import (
     ConfigError,
@@ -251,6 +251,29 @@ def test_another_configuration_is_refused_if_anything_was_learned_or_refused(pat
     with Store(path, "trips", "old", cap=CAP) as store:
         store.commit(STATE, {}, counts)
     refuses(path, StoreMismatchError, fingerprint="new")
+
+
+def test_workers_that_begin_otherwise_at_the_same_time_are_told_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one wrote its configuration over that of the first, whose commits then failed their checksums."""
+    check, shard = store_module.create_or_check, Shard("t", 0)
+
+    def raced(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(store_module, "create_or_check", check)
+        checked = check(*given, **more)
+        one = held.enter_context(Store(path, "trips", "1", shared=True))
+        one.claim([shard])
+        first.append(one)
+        return checked
+
+    first: list[Store] = []
+    with contextlib.ExitStack() as held:
+        monkeypatch.setattr(store_module, "create_or_check", raced)
+        with pytest.raises(StoreUnavailableError, match="another worker has just begun job 'trips' otherwise"):
+            Store(path, "trips", "2", shared=True)
+        with pytest.raises(StoreMismatchError):  # as it is said when it tries again
+            Store(path, "trips", "2", shared=True)
+        first[0].commit_parts({shard: Part(STATE, {"offset": 1}, Counts(learned=1))})
+        assert [snapshot.counts.learned for snapshot in Store.snapshots(path)] == [1]
 
 
 def test_other_fingerprints_caps_and_keys_are_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
