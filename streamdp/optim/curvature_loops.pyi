@@ -9,6 +9,15 @@ class VectorTotal(RecordKernel):
         self, spec: np.ndarray, theta: np.ndarray, p: int, cells: float, total: np.ndarray, factor: float = 0.0
     ) -> None: ...
 
+def average_gradients(
+    spec: np.ndarray,
+    theta: np.ndarray,
+    X: np.ndarray,
+    y: np.ndarray,
+    starts: np.ndarray,
+    users: np.ndarray,
+    out: np.ndarray,
+) -> None: ...
 def joint_of_rows(
     spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, factor: float, G: np.ndarray
 ) -> None: ...

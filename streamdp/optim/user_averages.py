@@ -22,10 +22,10 @@ def average_gradients(
     X (N, p) and y (N,) are the records of all users: user u has the rows starts[u] to starts[u + 1] - 1, at least one.
     `users` (k,) are indices. `spec` is `Loss.spec`, with the intercept set.
     """
-    from streamdp.optim.user_loops import average_gradients as average
+    from streamdp.optim import curvature_loops
 
     out = np.zeros((len(users), len(point)))
-    average(spec, np.ascontiguousarray(point), X, y, starts, users, out)
+    curvature_loops.average_gradients(spec, np.ascontiguousarray(point), X, y, starts, users, out)
     return within_bound(out, loss)
 
 
