@@ -147,6 +147,16 @@ def reason_of(error: BaseException) -> str:
     return str(error) if isinstance(error, StreamDPError) else f"unexpected {type(error).__name__}"
 
 
+def place_of(error: BaseException | None) -> str:
+    """The file and line where an `error` was raised."""
+    from traceback import walk_tb
+
+    place = "an unknown place"
+    for frame, line in walk_tb(None if error is None else error.__traceback__):
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{line}"
+    return place
+
+
 class StreamDPError(Exception):
     """Base of every error that streamdp raises on purpose."""
 

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import warnings
-from pathlib import Path
 
 import typer
 
@@ -32,6 +31,7 @@ from streamdp.errors import (
     StoreError,
     StreamDPError,
     cli_packages,
+    place_of,
 )
 
 EXIT_CODES: dict[type[StreamDPError], int] = {
@@ -104,12 +104,8 @@ def _unexpected(error: Exception) -> int:
         need = "streamdp's wheel has a package of this name; install streamdp in an environment without the other one"
         return _fail(f"another package named connectors is in the place of streamdp's: {other}; {need}", 1)
     # The text of an unexpected error may quote a record, so it is not shown.
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    place = "" if frame is None else f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
     hint = "STREAMDP_TRACEBACK=1 shows the full error, with values"
-    return _fail(f"unexpected {type(error).__name__}{place}; {hint}", 1)
+    return _fail(f"unexpected {type(error).__name__} at {place_of(error)}; {hint}", 1)
 
 
 def _interrupted() -> int:

@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 
 import orjson
 from fastapi import Response
+
+from streamdp.errors import place_of
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -57,14 +58,6 @@ def problem_of(error: Exception) -> ProblemError:
         return error
     _log.error("unexpected %s at %s", type(error).__name__, place_of(error))  # its text may quote a record
     return ProblemError(500, "unexpected", "an unexpected error; the log names its kind and place")
-
-
-def place_of(error: BaseException | None) -> str:
-    """The file and line where an `error` was raised."""
-    frame = None if error is None else error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    return "an unknown place" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
 
 
 RESPONSES: dict[int | str, dict[str, object]] = {

@@ -15,14 +15,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig
-from streamdp.errors import ConfigError, StreamDPError
+from streamdp.errors import ConfigError, StreamDPError, place_of
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
 from streamdp.service.connections import KEEP_ALIVE_SECONDS, Acceptor, most_connections
 from streamdp.service.guard import access_log
-from streamdp.service.problems import place_of
 
 STOP_SECONDS = 6
 """How long open requests may take after the signal to stop. Then the learners stop: see `learning_job.STOP_S`."""
