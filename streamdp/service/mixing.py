@@ -51,9 +51,9 @@ class MixingJob(Job):
         await asyncio.to_thread(self._link.close)
 
     async def document(self) -> Issued:
+        if self._forwarding is not None:
+            await asyncio.wait([self._forwarding], timeout=ANSWER_S)
         async with self._opening:
-            if self._forwarding is not None:
-                await asyncio.wait([self._forwarding], timeout=ANSWER_S)
             if self.mixer.next_call() is not None:
                 raise busy(self.trouble or "the shuffler forwards a batch")
             if not self.mixer.is_open:

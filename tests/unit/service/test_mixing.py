@@ -1,5 +1,6 @@
 """Devices, a shuffler and a learner, each with a service of its own."""
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from connectors.learnerlink import LearnerLink
 from streamdp.client import Device, Outcome
 from streamdp.config.job import JobConfig, make_config
 from streamdp.errors import ServiceError, SourceError, SourceUnavailableError
+from streamdp.service import mixing
+from streamdp.service.problems import ProblemError
 from streamdp.store.store import Store
 from tests.support.service import client
 from tests.support.waiting import wait_until
@@ -77,8 +80,8 @@ def test_devices_report_about_statistics_through_a_shuffler(tmp_path: Path) -> N
     more = {"schema": schema, "statistics": declared, "shuffled": {"people": 60, "delta": 1e-3}}
     config = job(tmp_path, {"type": "http"}, **more)
     with client(config) as at_learner:
-        mixing = job(tmp_path, {"type": "mixer", "learner": str(at_learner.base_url)}, **more)
-        with client(mixing) as at_shuffler, Device(str(at_shuffler.base_url), "late") as device:
+        second = job(tmp_path, {"type": "mixer", "learner": str(at_learner.base_url)}, **more)
+        with client(second) as at_shuffler, Device(str(at_shuffler.base_url), "late") as device:
             path = "/v1/models/late/randomizer"
             before = at_shuffler.get(path).json()
             for batch in (1, 2):
@@ -98,8 +101,8 @@ def test_a_batch_waits_for_a_learner_that_does_not_answer(tmp_path: Path) -> Non
     with client(config) as at_learner:
         address = str(at_learner.base_url)
         with client(shuffler(tmp_path, address)) as at_shuffler:
-            mixing = at_shuffler.app.state.jobs["late"]  # type: ignore[attr-defined]
-            link = mixing._link
+            shuffling = at_shuffler.app.state.jobs["late"]  # type: ignore[attr-defined]
+            link = shuffling._link
             sent: list[str] = []
 
             class Lost:
@@ -115,7 +118,7 @@ def test_a_batch_waits_for_a_learner_that_does_not_answer(tmp_path: Path) -> Non
                 def __getattr__(self, name: str) -> Any:
                     return getattr(link, name)
 
-            mixing._link = Lost()
+            shuffling._link = Lost()
             report(at_shuffler, 20)
             wait_until(lambda: len(sent) == 2)
             assert sent[0] == sent[1]  # so that it counts once
@@ -145,10 +148,14 @@ def test_a_shuffler_of_fewer_people_than_promised_shows_what_the_learner_says(
     with client(config) as at_learner:
         fewer = {"type": "mixer", "learner": str(at_learner.base_url)}
         with client(job(tmp_path, fewer, shuffled={"people": 2, "delta": 1e-3})) as at_shuffler:
-            mixing = at_shuffler.app.state.jobs["late"]  # type: ignore[attr-defined]
-            calls: list[str] = []
-            send = mixing._link.send
-            mixing._link.send = lambda *call: calls.append("") or send(*call)
+            shuffling = at_shuffler.app.state.jobs["late"]  # type: ignore[attr-defined]
+            calls, send = [], shuffling._link.send
+
+            def counted(*call: Any) -> Any:
+                calls.append(call)
+                return send(*call)
+
+            shuffling._link.send = counted
             report(at_shuffler, 2)
             said = "it answered 409: expected reports of a shuffler that mixes at least 20 people"
             wait_until(lambda: said in str(at_shuffler.get("/v1/models/late").json()["trouble"]))
@@ -157,6 +164,27 @@ def test_a_shuffler_of_fewer_people_than_promised_shows_what_the_learner_says(
     for message in (said, "reports of a closed batch are lost"):
         assert sum(message in record.getMessage() for record in caplog.records) == 1
     assert learned(config) == 0
+
+
+def test_devices_wait_together_for_a_learner_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each one waited behind those before it."""
+    monkeypatch.setattr(mixing, "ANSWER_S", 0.2)
+
+    async def asked() -> tuple[float, list[Any]]:
+        shuffling = mixing.MixingJob(shuffler(tmp_path, "http://127.0.0.1:1"))
+        monkeypatch.setattr(shuffling.mixer, "next_call", lambda: ("key", b""))
+        shuffling._forwarding = asyncio.create_task(asyncio.sleep(60))
+        began = time.monotonic()
+        found = await asyncio.gather(*(shuffling.document() for _ in range(50)), return_exceptions=True)
+        await shuffling.stop()
+        return time.monotonic() - began, found
+
+    monkeypatch.setattr(mixing, "_STOP_S", 0.0)
+    took, found = asyncio.run(asked())
+    assert {type(error) for error in found} == {ProblemError}
+    assert took < 5
 
 
 def answering(status: int, body: bytes) -> LearnerLink:
