@@ -208,8 +208,8 @@ class SQLiteFile(Database):
     def create(self, form: Format, fill: Callable[[Connection], object]) -> bool:
         new = self._is_new()
         if new:
-            if not self._lock.alone():  # another process has removed it since this one has taken the lock
-                raise StoreBusyError(f"{self.name} is in use; try again")
+            if not self._lock.alone():  # it was removed since this process has taken its lock, and others begin it, too
+                raise StoreUnavailableError(f"another process begins {self.name} at this moment")
             self._check_absent()
             with self.errors():
                 try:

@@ -29,7 +29,9 @@ from sqlalchemy.engine import make_url
 
 from servers.postgres import Postgres
 from streamdp.data.records import WHOLE, Shard
+from streamdp.database.file_lock import FileLock
 from streamdp.database.last_commit import LastCommitFile
+from streamdp.database.sqlite import SQLiteFile
 from streamdp.errors import (
     ConfigError,
     StoreDamagedError,
@@ -811,6 +813,19 @@ def test_an_error_leaves_a_store_that_has_something_or_is_used(path: Path, what:
         _fail(path, within=begin)
         assert _left(path) >= {"job.db", "job.db.key", "job.db.last"}
     Store(path, "trips", "1", cap=CAP).close()
+
+
+def test_two_that_saw_a_file_which_was_removed_do_not_both_make_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their locks are shared, because it was there when they took them."""
+    other = FileLock(str(path), shared=True)
+    with monkeypatch.context() as patch:
+        looks = iter([False])
+        is_new = SQLiteFile._is_new
+        patch.setattr(SQLiteFile, "_is_new", lambda file: next(looks, None) is None and is_new(file))
+        with pytest.raises(StoreUnavailableError, match="another process begins"):
+            Store(path, "trips", "1", shared=True)
+    other.release()
+    Store(path, "trips", "1", shared=True).close()
 
 
 def test_an_error_forgets_no_accepted_loss(path: Path) -> None:
