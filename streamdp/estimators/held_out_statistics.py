@@ -169,6 +169,8 @@ class HeldOutStatistics:
         """See `HeldOutPeople.add`: rows say what they are asked about the model before their batch."""
         if not self.sums.begun:
             self._show(self._learner)
+            if (steps := self._learner.batch_steps) is not None and not steps.begun:
+                self.sums.alone = True  # there is no model yet, and what is said of its start holds for none
         asked = self.sums.take(len(X))
         if (asked != NOTHING).any():
             self._score(asked, X.copy(), y.copy(), np.ones(len(X), dtype=np.int64))

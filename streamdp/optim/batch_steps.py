@@ -72,6 +72,11 @@ class BatchSteps(ABC):
         return 1.0
 
     @property
+    def begun(self) -> bool:
+        """Whether the estimate follows from gradients, and is no start or place that a search found."""
+        return True
+
+    @property
     def determined(self) -> float | None:
         """The variance of what columns predict over its sum with its expected error, from 0 to 1; None: not known.
 

@@ -267,6 +267,10 @@ class Newton(Growing):
         return max(1.0, 0.25 / max(mean, math.sqrt(state.variance) / curvature.factor))
 
     @property
+    def begun(self) -> bool:
+        return bool(self.state.weight)
+
+    @property
     def determined(self) -> float | None:
         if self.searching:
             return 0.0

@@ -82,7 +82,7 @@ class HeldOut(Validator):
     def __init__(self, plan: Plan, task: Task, size: int, rng: FreshRng, budget: Budget, first: bool) -> None:
         super().__init__(plan, task, size, rng)
         squares = 4 * sum(weight**2 for weight in task.weights) + 2 * _CELL**2 * bool(task.cells)
-        self.begun, self._alone = False, True
+        self.begun, self.alone = False, True
         """Whether a block is open, and whether its records are asked about the constant alone."""
         self._counts = NoisySum(budget, math.sqrt(2), task.groups, first, rng)
         self.scores = NoisySum(budget, math.sqrt(squares), 2 * len(task.weights) + task.cells, first, rng)
@@ -129,7 +129,7 @@ class HeldOut(Validator):
         """See `Validator.begin`; an open block is discarded."""
         self.discard()
         super().begin(point, middle, scale, most)
-        self.begun, self._alone = True, not self.knows_constant()
+        self.begun, self.alone = True, not self.knows_constant()
 
     def discard(self) -> None:
         """Forget what the people of the open block have said."""
@@ -145,7 +145,7 @@ class HeldOut(Validator):
         """
         self.settle()
         if len(self.questions) < most:
-            alone = self._alone if learns_constant is None else learns_constant
+            alone = self.alone if learns_constant is None else learns_constant
             found = questions(int(self.progress[MET]), max(most, _AHEAD), None, alone, summed=True)
             self.questions = found if self.progress[REACH] else np.full(len(found), NOTHING)
         asked = super().take(most)

@@ -23,6 +23,7 @@ from streamdp.errors import BudgetError
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import GaussianDP
 from streamdp.privacy.release import LEFT_OUT
+from streamdp.validation import sums
 from streamdp.validation.held_out import HeldOut, NoisySum
 from streamdp.validation.plan import CONSTANT, ERROR, plan_of
 from streamdp.validation.quality import BETTER, NO_BETTER, UNKNOWN
@@ -106,6 +107,22 @@ def test_a_verdict_on_batches_says_which_model_it_is_about() -> None:
     assert found.behind == found.recent.answers == 4000
     assert "before the last 4,000 records" in found.sentence()
     assert made(WindowedClassifier).quality.behind is None
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS[1:])
+def test_nobody_says_of_a_start_how_wrong_it_is(kind: Any) -> None:
+    """Batches that search answered about equal shares: "no better" of models with a third of the constant's errors."""
+    model, (X, y) = made(kind), classes(8000, 3, 0)
+    answers = []
+    for at in range(0, 8000, 100):
+        model.learn_encoded(X[at : at + 100], y[at : at + 100])
+        answers.append(model.held_out.sums.state()["total"][[sums.ANSWERS, sums.ERRORS]])
+        if model.learner.batch_steps.begun:
+            break
+    assert answers[-1].tolist() == [model.learner.n_released, 0]
+    model.learn_encoded(*classes(8000, 3, 0, 1))
+    model.close_batch()
+    assert model.held_out.sums.state()["total"][sums.ERRORS] > 4000
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
