@@ -296,21 +296,21 @@ class PagedRows(MemoryRows):
 
     def _write(self, connection: Connection, due: list[Charge]) -> bool:
         """Write the rows as they are in memory; False if another writer has changed one of them."""
-        cache, log, places = self.cache, self._spends.log, self._places
-        if log is not None:
+        cache, spends, places = self.cache, self._spends, self._places
+        if isinstance(spends, SpendPages):
             if self._logged_rows + len(places) <= max(LOGGED_ROWS, 2 * cache.n) and not self.is_full:
                 self._written = _Written.LOG
-                log.append(connection, cache.keys[places], cache.rows[places])
+                spends.append(connection, cache.keys[places], cache.rows[places])
                 return True
-            log.clear(connection)
+            spends.clear(connection)
             logged = cache.logged.copy()
             logged[places] = True
             self._places = places = np.flatnonzero(logged)
         self._written = _Written.TABLE
         keys, before = cache.keys[places], cache.rows[places]
-        if not self._spends.excludes:  # else nobody compares them
+        if not spends.excludes:  # else nobody compares them
             before[:, RECORDS] -= added(due, places, cache.n)[:, RECORDS]
-        return self._spends.write(connection, keys, cache.rows[places], before, ~cache.absent[places])
+        return spends.write(connection, keys, cache.rows[places], before, ~cache.absent[places])
 
     def mark_committed(self) -> None:
         """Note that the transaction of `write_pending` is on disk."""

@@ -36,7 +36,6 @@ class SpendRows:
     """The head of this module describes the table. There is no log."""
 
     excludes = False
-    log = None
 
     def version(self, connection: Connection) -> int:
         """See `SpendPages.version`."""

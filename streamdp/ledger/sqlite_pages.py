@@ -45,11 +45,6 @@ class SpendPages:
     """Whether one transaction that writes rows excludes all others. Otherwise a row is written only if it is still the
     one that the writer knows, and two writers wait for each other only where they write the same rows."""
 
-    @property
-    def log(self) -> "SpendPages":
-        """The write-ahead log of the spends. None if the database needs none."""
-        return self
-
     def version(self, connection: Connection) -> int:
         """Return the version of the ledger. It grows with each transaction that excludes others and changes rows.
 
@@ -152,13 +147,13 @@ class SpendPages:
                 connection.change(_REPLACE, values)
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Add keys (n, 2) uint64 and rows (n, ROW), inside the caller's transaction. A subject's newest row counts."""
+        """Add keys (n, 2) uint64 and rows (n, ROW) to the log, in the caller's transaction. The newest row counts."""
         if len(keys):
             entry = page_codec.pack(0, keys, rows)
             connection.change("INSERT INTO spend_log (spends) VALUES (?)", (entry,))
 
     def clear(self, connection: Connection) -> None:
-        """Remove all rows, inside the caller's transaction, which also writes them to the table."""
+        """Remove the log, inside the caller's transaction, which also writes its rows to the table."""
         connection.change("DELETE FROM spend_log")
 
     def checkpoint(self, connection: Connection) -> None:
