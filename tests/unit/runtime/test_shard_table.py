@@ -35,7 +35,7 @@ def test_all_shards_are_committed_with_one_state() -> None:
     table = begun(FIRST, SECOND)
     learn(table, SECOND, 1.0, 2.0)
     parts = table.parts()
-    assert parts[FIRST].state == {"learned": [1.0, 2.0], "n_seen": 2}
+    assert parts[FIRST].state == {"learned": [[1.0, 2.0]], "n_seen": 2}
     assert (parts[SECOND].state, parts[SECOND].counts.learned) == ({}, 2)
     assert table.mark_committed(parts) == 2
     assert table.parts() == {}
@@ -57,14 +57,14 @@ def test_the_state_stays_if_its_row_is_taken_away_and_is_counted_once() -> None:
     table.mark_committed(table.parts())
     table.leave({FIRST})
     parts = table.parts()
-    assert (parts[FIRST].state, parts[SECOND].state["learned"]) == ({}, [1.0])
+    assert (parts[FIRST].state, parts[SECOND].state["learned"]) == ({}, [[1.0]])
     table.mark_committed(parts)
     table.drop({FIRST})
     assert not table.stale
 
 
 def snapshot(shard: Shard, *values: float) -> Snapshot:
-    state = {"learned": list(values), "n_seen": len(values)}
+    state = {"learned": [list(values)], "n_seen": len(values)}
     return Snapshot("j", "f", "", 1, 0.0, Counts(len(values)), {"index": len(values)}, state, shard)
 
 
@@ -77,10 +77,10 @@ def test_a_worker_adds_up_the_states_of_its_rows_and_empties_all_but_one() -> No
     table.stale = False
     table.reload({FIRST: snapshot(FIRST, 1.0), SECOND: snapshot(SECOND, 5.0, 6.0)})
     parts = table.parts()
-    assert (parts[FIRST].state["learned"], parts[SECOND].state) == ([1.0, 5.0, 6.0], {})
+    assert (parts[FIRST].state["learned"], parts[SECOND].state) == ([[1.0], [5.0, 6.0]], {})
     learn(table, FIRST, 1.0, 7.0)
     parts = table.parts()
-    assert (parts[FIRST].state["learned"], parts[SECOND].state) == ([1.0, 5.0, 6.0, 1.0, 7.0], {})
+    assert (parts[FIRST].state["learned"], parts[SECOND].state) == ([[1.0], [5.0, 6.0, 1.0, 7.0]], {})
     table.mark_committed(parts)
     assert table.parts() == {}
     table.drop({SECOND})
@@ -99,4 +99,4 @@ def test_a_state_whose_row_is_taken_away_before_it_was_emptied_is_left_to_its_ne
     table.stale = False
     table.reload({FIRST: snapshot(FIRST, 1.0)})
     learn(table, FIRST, 1.0, 2.0)
-    assert table.parts()[FIRST].state["learned"] == [1.0, 1.0, 2.0]
+    assert table.parts()[FIRST].state["learned"] == [[1.0, 1.0, 2.0]]
