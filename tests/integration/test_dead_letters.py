@@ -102,7 +102,8 @@ def test_a_worker_that_dies_between_letters_and_commit_leaves_each_letter_once(
     for dies_at in deaths:
         with pytest.raises(DiedError):
             work(tmp_path / "job.db", opened(), dies_at)
-        before += len(written()) > sum(s.counts.dead_letters for s in Store.snapshots(tmp_path / "job.db"))
+        snapshots = Store.snapshots(tmp_path / "job.db") if (tmp_path / "job.db").exists() else []
+        before += len(written()) > sum(s.counts.dead_letters for s in snapshots)
     assert before >= len(deaths) / 2, "letters were written before their commit"
     work(tmp_path / "job.db", opened())
     found = sorted((item["partition"], item.get("offset", item.get("position"))) for item in written())
