@@ -25,12 +25,10 @@ cnp.import_array()
 
 cdef extern from *:
     """
+    /* Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3. */
     #define SDP_TOLERANCE 1e-9
     """
     const double SDP_TOLERANCE
-
-TOLERANCE = SDP_TOLERANCE
-"""Relative slack of every cap: thirty spends of 0.1 sum to 3.0000000000000013 and must fit a cap of 3."""
 
 
 cdef enum:

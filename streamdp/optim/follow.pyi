@@ -7,7 +7,6 @@ from streamdp.optim.arrays import Arrays
 BLOCKS: int
 OPEN: int
 KNOWN: int
-RECENT: int
 NUMBERS: int
 SAVED: int
 ROWS: int
@@ -16,7 +15,6 @@ EVER: int
 FOLLOWED: int
 RENEWALS: int
 MIXED: int
-LOOKED: int
 NOTICED: int
 BRIEF: int
 

@@ -23,12 +23,7 @@ ORIGIN: int
 SPEC: int
 HUBER: int
 LOGISTIC: int
-SOFTMAX: int
-QUANTILE: int
-HINGE: int
-EVERYWHERE: int
 BALL: int
-BOX: int
 
 def gradient(spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, i: int, g: np.ndarray) -> None: ...
 def gradients(spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray, G: np.ndarray) -> None: ...

@@ -5,9 +5,7 @@ SPREADS: int
 CELLS: int
 MEAN: int
 VARIANCE: int
-MEDIAN: int
 LOG: int
-LOG_VARIANCE: int
 LOW: int
 HIGH: int
 REACH: int

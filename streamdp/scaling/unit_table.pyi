@@ -3,7 +3,6 @@
 from streamdp.scaling.arrays import UnitArrays
 
 TOTAL: int
-WEIGHT: int
 SEGMENT: int
 WIDTH: int
 REACHED: int
@@ -22,8 +21,6 @@ RESTARTED: int
 ORIGIN: int
 UNIT: int
 SLOT: int
-SLOPE: int
-SHIFT: int
 LEARNED: int
 TABLE: int
 ERROR: int

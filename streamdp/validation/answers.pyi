@@ -7,7 +7,6 @@ import numpy as np
 from streamdp.privacy.entropy import AnyRng
 
 PARTS: int
-FORMS: tuple[str, ...]
 
 def truthful(keep: float) -> float: ...
 
