@@ -69,7 +69,7 @@ def _hidden(determined: float, known: int, what: str, advice: str) -> str | None
     if determined < _HIDDEN:
         return (
             f"{known:,} {what} are too few, or the columns say little: of what they say, noise hides more than "
-            f"{1 - _HIDDEN:.0%}, so the model is close to a constant; it takes more {what}, {advice}"
+            f"{1 - _HIDDEN:.0%}, so the model is close to a constant or worse; it takes more {what}, {advice}"
         )
     enough = rounded(known * math.sqrt((1 - determined) / determined))  # the squared error falls like 1 / n^2
     return (
@@ -78,10 +78,11 @@ def _hidden(determined: float, known: int, what: str, advice: str) -> str | None
     )
 
 
-def of_model(model: Any, quality: Any) -> list[str]:
+def of_model(model: Any, quality: Any, *, judged: bool = False) -> list[str]:
     """Return the doubts about a model from what it released, and from private answers about its `quality`, or None.
 
-    They are shown wherever the model or its predictions are, without a full stop.
+    They are shown wherever the model or its predictions are, without a full stop. `judged`: whether what `quality` says
+    is shown beside them, by itself.
     """
     better = quality is not None and quality.verdict == "better"
     looseness, near = getattr(model, "looseness", None), getattr(model, "near_bound", None)
@@ -90,7 +91,7 @@ def of_model(model: Any, quality: Any) -> list[str]:
         None if better else loose(looseness, near) or unseen(getattr(model.learner, "tolerated", None)),
         None if better else too_few(model),
         unpooled(model.learner),
-        None if quality is None or better else quality.sentence(),
+        None if quality is None or better or judged else quality.sentence(),
     ]
     return [doubt for doubt in found if doubt is not None]
 

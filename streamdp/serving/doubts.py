@@ -31,7 +31,7 @@ def doubts(estimator: Any, counts: Counts, quality: Quality | None = None) -> li
         found.append(f"{done} of the cohort's {rounds} rounds are made: the model is not complete")
     statistics = estimator.estimated
     if statistics is not estimator:
-        found += of_model(estimator, quality)
+        found += of_model(estimator, quality or estimator.quality, judged=quality is None)
     if statistics is not None:
         found += of_statistics(statistics.rows())
     if counts.learned and statistics is not estimator:

@@ -373,6 +373,30 @@ def test_columns_that_are_the_same_are_no_reason_to_doubt_a_model(kind: Any) -> 
     assert model.doubts == []
 
 
+def test_the_end_of_a_run_has_no_doubts_that_its_verdict_settles_and_says_the_verdict_once() -> None:
+    """`run` and `status` doubted the bounds of models that `weights` and `predict` of the same store did not."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, (8000, 2))
+    model = WindowedRegressor(
+        features={"a": (-1, 1), "b": (-1, 1)},
+        target=(-100, 100),
+        budget="eps=4,delta=1e-6",
+        window=8000,
+        items_per_user=1,
+        validation={"share": 0.1},
+        seed=3,
+    )
+    model.learn_encoded(X, 2 * X[:, 0] + rng.normal(size=8000))
+    model.close_batch()
+    assert model.looseness > 16
+    assert model.quality.verdict == "better"
+    assert not any("bounds" in doubt for doubt in doubts(model, Counts(8000)))
+    few = PanPrivateClassifier(features=["a"], budget="eps=1,delta=1e-6", validation={"share": 0.1}, seed=1)
+    few.learn_encoded(X[:, :1], np.zeros(8000))
+    assert few.quality.sentence() not in doubts(few, Counts(8000))
+    assert few.quality.sentence() in doubts(few, Counts(8000), few.quality)
+
+
 def test_a_verdict_of_validation_says_more_than_the_number_of_records() -> None:
     model = normal_model(PanPrivateClassifier, 2500, 0.5, [0.05] * 60)
     for verdict, doubted in (("better", 0), ("worse", 2)):
