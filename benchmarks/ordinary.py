@@ -58,12 +58,25 @@ class Data:
     y: np.ndarray
     bounds: Sequence[tuple[float, float]]
     target: tuple[float, float] | None = None
+    levels: int = 0  # so many of the last columns are flags of the levels of a category
 
     @property
     def declared(self) -> np.ndarray:
         """Columns (n, p) between -1 and 1."""
         low, high = np.array(self.bounds).T
         return np.asarray(np.clip((self.X - low) / (high - low), 0, 1) * 2 - 1)
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """What a schema declares: numbers with bounds, and a category."""
+        numbers = {f"x{j}": bounds for j, bounds in enumerate(self.bounds[: len(self.bounds) - self.levels])}
+        return numbers | ({"level": {"categories": [f"{k}" for k in range(self.levels)]}} if self.levels else {})
+
+    @property
+    def encoded(self) -> np.ndarray:
+        """The rows as a model with these features encodes them: no column for the first level, the others 0 or 1."""
+        numbers = self.X.shape[1] - self.levels
+        return np.hstack([self.declared[:, :numbers], self.X[:, numbers + 1 :]]) if self.levels else self.declared
 
 
 Draw = Callable[[np.random.Generator, int], Data]
@@ -195,7 +208,7 @@ def categories(levels: int) -> Draw:
     def draw(rng: np.random.Generator, n: int) -> Data:
         X, level, bounds = _category(rng, n, levels)
         y = X[:, 0] + np.random.default_rng(8).standard_normal(levels)[level] + rng.standard_normal(n)
-        return Data(X, y, bounds, (-10.0, 10.0))
+        return Data(X, y, bounds, (-10.0, 10.0), levels)
 
     return draw
 
@@ -205,7 +218,7 @@ def classes_by_category(rng: np.random.Generator, n: int) -> Data:
     X, level, bounds = _category(rng, n, 30)
     B = 1.5 * np.random.default_rng(8).standard_normal((33, 3))
     y = np.argmax(X[:, :3] @ B[:3] / 1.5 + B[3 + level] + rng.gumbel(size=(n, 3)), axis=1)
-    return Data(X, y.astype(float), bounds)
+    return Data(X, y.astype(float), bounds, levels=30)
 
 
 def tails(rng: np.random.Generator, n: int) -> Data:
@@ -354,13 +367,12 @@ def learned(trust: str, case: Table, data: Data, epsilon: float, seed: int) -> A
         options |= {"classes": list(range(case.classes)), "loss": "logistic" if case.classes == 2 else "softmax"}
     else:
         options |= {"target": data.target, "loss": case.loss}
-    names = {f"x{j}": bounds for j, bounds in enumerate(data.bounds)}
     model = TRUSTS[trust][bool(case.classes)](
-        budget=f"eps={epsilon:g}" + ",delta=1e-6" * (trust != "nobody"), features=names, seed=seed, **options
+        budget=f"eps={epsilon:g}" + ",delta=1e-6" * (trust != "nobody"), features=data.features, seed=seed, **options
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.learn_encoded(data.declared, data.y)
+        model.learn_encoded(data.encoded, data.y)
         if trust != "nobody":
             model.close_batch()
     return model
@@ -370,7 +382,7 @@ def predicted(case: Table, model: Any, held: Data) -> np.ndarray:
     """Numbers, or the chances of the classes, for the rows of `held`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return np.asarray((model.predict_proba_encoded if case.classes else model.predict_encoded)(held.declared))
+        return np.asarray((model.predict_proba_encoded if case.classes else model.predict_encoded)(held.encoded))
 
 
 def ours(trust: str, case: Table, data: Data, held: Data, epsilon: float, seed: int) -> np.ndarray:

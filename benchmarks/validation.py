@@ -351,18 +351,17 @@ def _ordinary(trust: str, case: Table, seed: int, part: float) -> tuple[str, flo
         more |= {"classes": list(range(case.classes)), "loss": ("logistic", "softmax")[case.classes > 2]}
     else:
         more |= {"target": data.target}
-    columns = {f"x{j}": bounds for j, bounds in enumerate(data.bounds)}
     model = TRUSTS[trust][bool(case.classes)](
-        budget="eps=1,delta=1e-6", features=columns, seed=seed, validation=SHARE, **more
+        budget="eps=1,delta=1e-6", features=data.features, seed=seed, validation=SHARE, **more
     )
-    model.learn_encoded(data.declared, data.y)
+    model.learn_encoded(data.encoded, data.y)
     model.close_batch()
     if case.classes:
         shares, levels = np.bincount(data.y.astype(int), minlength=case.classes) / len(data.y), range(case.classes)
-        error = log_loss(other.y, model.predict_proba_encoded(other.declared), labels=levels)
+        error = log_loss(other.y, model.predict_proba_encoded(other.encoded), labels=levels)
         constant = log_loss(other.y, np.tile(shares, (len(other.y), 1)), labels=levels)
     else:
-        error = float(np.mean(np.abs(model.predict_encoded(other.declared) - other.y)))
+        error = float(np.mean(np.abs(model.predict_encoded(other.encoded) - other.y)))
         constant = float(np.mean(np.abs(np.median(data.y) - other.y)))
     return model.quality.verdict, error, constant, len(data.y)
 

@@ -31,6 +31,9 @@ from streamdp.errors import SchemaError, suggestion
 CURVES = ("log", "asinh", "power")
 """The transforms of a number with bounds."""
 
+EXCLUSIVE = ("bin", "level", "bucket")
+"""Of the pieces of a feature of such a kind at most one is not 0 in a record."""
+
 PERIODS = {"month": 12, "day": 31, "weekday": 7, "hour": 24, "minute": 60}
 """The periods of the parts of dates."""
 

@@ -12,7 +12,7 @@ from streamdp.data.encoder import Encoder
 from streamdp.data.floats import is_numeric, number
 from streamdp.data.late import pl
 from streamdp.data.records import RawRecord, check_record
-from streamdp.data.transforms import Piece
+from streamdp.data.transforms import EXCLUSIVE, Piece
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators.frames import column_of, names_of
 from streamdp.learners.linear_problem import Columns
@@ -156,6 +156,7 @@ class SchemaFeatures(Features):
         super().__init__(self._schema.feature_names, owner, classes)
         self.schema = self._schema
         typical: dict[int, tuple[float, float]] = {}
+        apart: list[tuple[int, ...]] = []
         j = 0
         for name, feature in self._schema.declarations.items():
             for piece in feature.pieces:
@@ -165,6 +166,8 @@ class SchemaFeatures(Features):
                 raise SchemaError(f"{name!r}: a text of an open domain is for heavy hitters; a model may hash it")
             if feature.typical is not None and (found := feature.pieces[0].typical(*feature.typical)) is not None:
                 typical[j] = found
+            if len(feature.pieces) > 1 and feature.pieces[0].kind in EXCLUSIVE:
+                apart.append(tuple(range(j, j + len(feature.pieces))))
             j += len(feature.pieces)
         self.columns = Columns(
             np.array([piece.origin for piece in pieces]),
@@ -174,6 +177,7 @@ class SchemaFeatures(Features):
             declared=True,
             own=tuple(j for j, piece in enumerate(pieces) if piece.own),
             private=tuple(j for j, piece in enumerate(pieces) if piece.private),
+            apart=tuple(apart),
         )
 
     def _make_encoder(self) -> Encoder:

@@ -147,7 +147,7 @@ class Batches(Learner):
         self.columns, problem, p = columns, self.problem, len(columns)
         vectors = Vectors(problem.size(p), problem.loss.bound, problem.loss.sensitivity)
         if self.method == "newton":
-            self.curvature = curvature = Curvature(problem.loss, p + problem.intercept, problem.outputs)
+            self.curvature = curvature = problem.vectors_of(columns)
             self.factor = curvature.factor
             vectors = Vectors(curvature.size, curvature.bound, curvature.sensitivity)
         self._sums(vectors)

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError, is_number
 from streamdp.optim.ac_sa import Problem
-from streamdp.optim.curvature import has_curvature
+from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
 from streamdp.optim.losses import Loss
 from streamdp.optim.losses.claims import check_claims
@@ -27,8 +27,9 @@ class Columns:
     `origin`, `unit`: (p,): a column is (value - origin) / unit. `numeric`: (p,): which columns are numbers with
     declared bounds, so that they lie in [-1, 1]. `typical`: the declared typical centre and spread of columns, by
     index, in units of the column. `own`: the indices of the columns of what a group has of its own, beside what all
-    groups share. `private`: those of numbers whose bounds are not declared. `declared`: whether there is a public
-    schema. If not, columns are numbers as they come.
+    groups share. `private`: those of numbers whose bounds are not declared. `apart`: sets of columns of which at most
+    one is not 0 in a record, such as the levels of a category. `declared`: whether there is a public schema. If not,
+    columns are numbers as they come.
     """
 
     origin: np.ndarray
@@ -38,6 +39,7 @@ class Columns:
     declared: bool = False
     own: tuple[int, ...] = ()
     private: tuple[int, ...] = ()
+    apart: tuple[tuple[int, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.origin)
@@ -109,6 +111,14 @@ class LinearProblem:
         """The expected mean curvature of the loss for p columns and residuals of spread 1 (docs/proofs/change.md)."""
         weight = 1.0 if self.loss.clip is not None else math.sqrt(2 / max(p + self.intercept, 2))
         return self.loss.expected_curvature * weight
+
+    def vectors_of(self, columns: Columns) -> Curvature:
+        """What rows with these columns add to a sum of gradients and curvatures.
+
+        Raises `ConfigError` for a loss without a bounded curvature.
+        """
+        apart = columns.apart if self.intercept else ()
+        return Curvature(self.loss, len(columns) + self.intercept, self.outputs, apart)
 
     def free(self, theta: np.ndarray) -> np.ndarray:
         """The part of theta (d,) that the domain is about: all but the scale of the loss."""

@@ -29,7 +29,7 @@ from streamdp.learners.linear_problem import USUAL, Columns, LinearProblem, Regi
 from streamdp.learners.user_answers import sensitivity_of_average
 from streamdp.learners.user_reports import UserWindow
 from streamdp.learners.window_buffer import Gathering
-from streamdp.optim.curvature import Curvature, has_curvature
+from streamdp.optim.curvature import has_curvature
 from streamdp.optim.domains import RealSpace
 from streamdp.optim.newton import Newton
 from streamdp.optim.record_kernel import RowStore
@@ -249,9 +249,7 @@ class Windows(Collector):
         self.spec, box = problem.described(p)
         start = self.region.project(problem.loss.start(box.shape[1]))
         self._distance = self.region.reach(start)
-        self._curvature = (
-            Curvature(problem.loss, p + problem.intercept, problem.outputs) if has_curvature(problem.loss) else None
-        )
+        self._curvature = problem.vectors_of(columns) if has_curvature(problem.loss) else None
         self._d = len(start)
         self.bounds, self.scales = self._scaling_of(columns)
         kept = np.zeros(self.method.memory(self._task(1)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,12 +34,13 @@ class Curvature:
 
     The loss is `Huber`, `Squared`, `Poisson`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised;
     `columns` is q >= 1, the length of x, intercept included; `outputs` is the number of linear predictors: K for the
-    softmax of K classes.
+    softmax of K classes. `apart` are sets of columns of which at most one is not 0 in a record.
     """
 
     loss: Loss
     columns: int
     outputs: int = 1
+    apart: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not has_curvature(self.loss):
@@ -106,6 +108,14 @@ class Curvature:
     def variance(self) -> float:
         """V, about the largest variance of a gradient: a quarter of the squared diameter of their set."""
         return 2 * self._square
+
+    @cached_property
+    def joint(self) -> np.ndarray:
+        """(q, q) 0 for the products of two columns that are `apart`, 1 for others."""
+        found = np.ones((self.columns, self.columns))
+        for columns in self.apart:
+            found[np.ix_(columns, columns)] = np.eye(len(columns))
+        return found
 
     @property
     def reach(self) -> float:

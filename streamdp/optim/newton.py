@@ -420,6 +420,7 @@ class Newton(Growing):
         state, units = self.state, self._units
         points = np.array([units.inward(each.point) for each in rounds])
         means = np.array([each.total for each in rounds]) / size
+        means[:, d : d + q * (q + 1) // 2] *= curvature.joint[np.triu_indices(q)]
         deviations = np.array([each.deviation for each in rounds]) / size
         weights = np.array([each.share for each in rounds])
         weights *= information / weights.sum()
@@ -493,7 +494,8 @@ class Newton(Growing):
             errors = np.zeros(len(blocks))
         else:
             ways = blocks[:, :q] / counts[:, None] - point[:q]
-            carried, errors = ways @ state.hessian(q), state.variance * q * np.sum(ways**2, axis=1)
+            products = np.sum(self.curvature.joint, axis=0)  # of a column, that have noise
+            carried, errors = ways @ state.hessian(q), state.variance * (ways**2 @ products)
         information = blocks[:, change.INFORMATION]
         if self._follow:
             errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
@@ -655,32 +657,34 @@ class Newton(Growing):
         if self.curvature.outputs > 1:
             return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
-        (hessian, entry), unit = pooled(state.hessian(q), state.variance), self._unit(state, point)
+        hessian, left = pooled(state.hessian(q), state.variance, self.curvature.apart)
+        unit, entry = self._unit(state, point), float(left[-1, -1])
         if state.level.size:  # coefficients of a logarithm are not large
             unit = min(unit, float(state.level[0]))
         if self._secants:
-            hessian, rows = self._secants.improved(hessian, entry)
+            hessian, rows = self._secants.improved(hessian, float(left.mean()))
         values, vectors = np.linalg.eigh(hessian)
         floors = np.full(q, 1e-9 * max(abs(values[-1]), 1e-3 / sigma))
         if self._secants:  # a fault of A shortens steps only
             floors += _FLOOR * np.sqrt(2 * q * np.sum((rows @ vectors) * vectors, axis=0))
         spread, prior = self._spread(state, point), np.full(q, _LOST**-2)
         prior[-1] += _STEP**-2
-        answer, doubt = point[:q], 0.0
+        answer, doubt = point[:q], np.zeros(q)
         for _ in range(_PASSES):
             total = self._weighed(state, answer).sum(axis=0)
             found, gradient = change.means(total, d, self._huber)
             noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
+            noises = np.full(q, noise)
             if not self._secants:  # the noise of A on the way
-                noise = min(noise + entry * (float(np.sum((found[:q] - answer) ** 2)) + doubt), _LOUD)
-            raised = np.maximum(values, np.maximum(floors, math.sqrt(noise) / (_LOST * unit)))
+                noises = np.minimum(noise + left @ ((found[:q] - answer) ** 2 + doubt) @ vectors**2, _LOUD)
+            raised = np.maximum(values, np.maximum(floors, np.sqrt(noises) / (_LOST * unit)))
             along = vectors.T @ found[:q] - vectors.T @ gradient[:q] / raised
-            certain = unit**2 / (noise / raised**2 + spread * squares / raised + 1e-300)
+            certain = unit**2 / (noises / raised**2 + spread * squares / raised + 1e-300)
             covariance = np.linalg.inv((vectors * certain) @ vectors.T + np.diag(prior))
             mean = vectors @ (certain * along)
             mean[-1] += _STEP**-2 * point[q - 1]
             expected, covariance = shrunk(covariance @ mean / unit, covariance, self._own)
-            move, doubt = vectors.T @ (unit * expected - found[:q]), unit**2 * float(np.trace(covariance))
+            move, doubt = vectors.T @ (unit * expected - found[:q]), unit**2 * np.diag(covariance)
             decrement = float(move**2 @ np.maximum(values, 0.0))
             answer = found[:q] + min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ move)
         if self._huber:

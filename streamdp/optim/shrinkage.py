@@ -12,6 +12,7 @@ import numpy as np
 
 from streamdp.scaling.pooling import alike, kept
 
+_GRID, _ROUNDS = 64, 100  # for `likely`
 _VARIANCES = np.geomspace(0.05, 2.0, 25)[:, None] ** 2
 
 
@@ -32,23 +33,51 @@ def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = ()) -
     return found, covariance
 
 
-def pooled(matrix: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
-    """Return a noisy mean of products of columns (q, q), nearer to columns that are alike, and the variance left.
+def pooled(matrix: np.ndarray, variance: float, apart: Sequence[Sequence[int]] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """Return a noisy mean of products of columns (q, q), nearer to columns that are alike, and what noise is left.
 
     The noise of `matrix` has this `variance` on the entries of its svec; its last column is that of the intercept. The
     diagonal goes to its mean. The products of different columns go to 0, and so do the means in the last column, each
     by the share of their squares that is noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less,
-    as of James and Stein 1961).
+    as of James and Stein 1961). Columns that are `apart` are 0 or 1, and never two of them 1: their products are 0, in
+    `matrix`, too; their means are those of their squares, and both are `likely`. What is left are variances (q, q).
     """
-    q, k = len(matrix), len(matrix) - 1
-    slopes, found = np.arange(k), matrix.copy()
+    q, k, found = len(matrix), len(matrix) - 1, matrix.copy()
+    others = np.setdiff1d(np.arange(k), np.concatenate([[], *apart]))
+    zeros = sum(len(columns) * (len(columns) - 1) / 2 for columns in apart)
     products = matrix[:k, :k] - np.diag(np.diag(matrix)[:k])
-    share = kept(variance * (k * (k - 1) / 2 - 2), products)
+    share = kept(variance * (k * (k - 1) / 2 - zeros - 2), products)
     found[:k, :k] = share * products
-    found[slopes, slopes], _ = alike(np.diag(matrix)[:k], variance)
-    means = kept(variance * (k - 2) / 2, matrix[:k, k]) * matrix[:k, k]
-    found[:k, k] = found[k, :k] = means
-    return found, min(1.0, share + 1 / q) * variance
+    found[others, others], _ = alike(np.diag(matrix)[others], variance)
+    means = kept(variance * (len(others) - 2) / 2, matrix[others, k]) * matrix[others, k]
+    found[others, k] = found[k, others] = means
+    left = np.full((q, q), min(1.0, share + 1 / q) * variance)
+    for columns in map(list, apart):
+        shares, known = likely((np.diag(matrix)[columns] + 2 * matrix[columns, k]) / 3, variance / 3)
+        left[np.ix_(columns, columns)] = 0.0
+        for rows, across in ((columns, columns), (columns, k), (k, columns)):
+            found[rows, across], left[rows, across] = shares, known
+    return found, left
+
+
+def likely(values: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
+    """Return the posterior means (k,) of numbers of at least 0, from noisy `values` (k,), and their variance.
+
+    Their prior is the likeliest distribution on quantiles of the values (Kiefer and Wolfowitz 1956; Jiang and Zhang
+    2009), so a few that are far from the others do not change these.
+    """
+    if not variance:
+        return values, 0.0
+    grid = np.maximum(np.quantile(values, np.linspace(0, 1, min(len(values), _GRID))), 0.0)
+    chances = -((values[:, None] - grid) ** 2) / (2 * variance)
+    chances = np.exp(chances - chances.max(axis=1, keepdims=True))
+    prior = np.full(len(grid), 1 / len(grid))
+    for _ in range(_ROUNDS):
+        shares = chances * prior
+        shares /= shares.sum(axis=1, keepdims=True)
+        prior = shares.mean(axis=0)
+    means = shares @ grid
+    return means, float(np.mean(shares @ grid**2 - means**2))
 
 
 def inverse_totals(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """A person's half of shuffle-private learning: the bits that a device sends to the shuffler."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class ShuffleRandomizer:
         else:
             outputs = len(self.classes) if self.loss.several else 1
             expected = Curvature(self.loss, p + bool(self.intercept), outputs)
-            if self.curvature != expected:
+            if replace(self.curvature, apart=()) != expected:
                 raise ConfigError("the curvature is not that of this loss and these features")
             size, bound, sensitivity = expected.size, expected.bound, expected.sensitivity
         if (self.params.d, self.params.bound) != (size, bound):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.ordinary import TABLES, constant, ours
+from benchmarks.ordinary import TABLES, categories, constant, ours
 from streamdp import PanPrivateRegressor
 
 BETTER = {
@@ -21,6 +21,15 @@ def test_no_ordinary_table_is_learned_worse_than_a_constant(name: str, trust: st
     data, held = case.draw(rng, min(case.records, 50_000)), case.draw(rng, 10_000)
     found = case.score(held, ours(trust, case, data, held, 4.0, 1))
     assert found < BETTER[name] * case.score(held, constant(case, data, held))
+
+
+@pytest.mark.parametrize(("trust", "most"), [("process", 0.37), ("shuffler", 0.37), ("window", 0.34)])
+def test_many_levels_of_a_category_are_learned(trust: str, most: float) -> None:
+    """60 levels: noise on products that cannot be hid half of what they say in batches."""
+    case, rng = TABLES["a category of 30, 1 - R²"], np.random.default_rng([1, 5])
+    draw = categories(60)
+    data, held = draw(rng, 30_000), draw(rng, 10_000)
+    assert case.score(held, ours(trust, case, data, held, 4.0, 1)) < most
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])

@@ -9,7 +9,7 @@ from streamdp import Huber, PanPrivateRegressor, ShuffleRegressor
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
 from streamdp.optim.newton_state import State
-from streamdp.optim.shrinkage import pooled, shrunk
+from streamdp.optim.shrinkage import likely, pooled, shrunk
 from tests.support.sizes import some
 
 FOUND = np.array([0.8, -0.5, 0.3, 2.0])
@@ -41,7 +41,7 @@ def test_a_noisy_matrix_is_nearer_to_the_truth_where_columns_are_alike(correlati
         noise = rng.normal(size=(q, q)) * 0.3
         noisy = truth + (np.tril(noise, -1) + np.tril(noise, -1).T) / np.sqrt(2) + np.diag(np.diag(noise))
         found, left = pooled(noisy, 0.3**2)
-        assert 0 <= left <= 0.3**2
+        assert left.min() == left.max() <= 0.3**2
         np.testing.assert_allclose(found, found.T)
         before, after = before + np.sum((noisy - truth) ** 2), after + np.sum((found - truth) ** 2)
     assert after < before * (0.2 if correlation < 0.2 else 1.0)
@@ -119,4 +119,37 @@ def test_means_of_columns_that_are_not_small_leave_the_noise_of_products_in_none
     found, left = pooled(truth + noise + noise.T, 2 * 0.1**2)
     assert np.abs(found - truth)[:-1, :-1].max() < 0.03
     assert np.abs(found - truth)[-1, :-1].max() > 0.1
-    assert left < 0.1 * 2 * 0.1**2
+    assert left.max() < 0.1 * 2 * 0.1**2
+
+
+def test_levels_of_a_category_have_no_products_and_two_noisy_values_of_each_share() -> None:
+    """The noise is as large as the shares of the levels. Two columns of numbers come before them."""
+    rng, k, noise = np.random.default_rng(3), 100, 0.01
+    shares = np.append(rng.gamma(2.0, size=k - 1) / k / 4, 0.4)
+    truth = np.diag(np.concatenate([[1.0, 1.0], shares, [1.0]]))
+    truth[2:-1, -1] = truth[-1, 2:-1] = shares
+    noisy = truth + np.diag(noise * rng.standard_normal(k + 3))
+    above = np.triu(rng.standard_normal((k + 3, k + 3)), 1) * noise / np.sqrt(2)
+    apart = (tuple(range(2, k + 2)),)
+    noisy = (noisy + above + above.T) * Curvature(Huber(), k + 3, apart=apart).joint
+    found, left = pooled(noisy, noise**2, apart)
+    np.testing.assert_array_equal(found, found.T)
+    inner = found[2:-1, 2:-1]
+    np.testing.assert_array_equal(inner, np.diag(np.diag(inner)))
+    np.testing.assert_array_equal(np.diag(inner), found[2:-1, -1])
+    error = np.sqrt(np.mean((np.diag(inner) - shares) ** 2))
+    assert error < noise / 2
+    assert np.diag(inner).min() >= 0
+    assert np.sqrt(left[2, 2]) == pytest.approx(error, rel=0.5)
+    assert left[2, 3] == 0
+    assert left[2, 2] == left[2, -1] == left[-1, 2]
+
+
+def test_likely_values_do_not_move_what_is_far_from_the_others() -> None:
+    rng = np.random.default_rng(2)
+    truth = np.append(np.full(50, 1.0), 9.0)
+    found, left = likely(truth + 0.5 * rng.standard_normal(51), 0.25)
+    assert np.abs(found[:-1] - 1).max() < 0.25
+    assert abs(found[-1] - 9) < 1
+    assert left < 0.1
+    assert likely(truth, 0.0) == (pytest.approx(truth), 0.0)
