@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 cdef class Encoder:
     cdef tuple _given, _names, _codes
     cdef dict _classes
+    cdef double _low, _high
     cdef list _keys  # the names, as the same objects that records have as keys
     cdef int _adoptions
     cdef bint _plain

@@ -14,7 +14,7 @@ from cpython.long cimport PyLong_AsDouble, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_Compare
-from libc.math cimport M_PI, asinh, cos, fmod, isfinite, log, pow, sin
+from libc.math cimport INFINITY, M_PI, asinh, cos, fmod, isfinite, log, pow, sin
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 import numpy as np
@@ -106,15 +106,18 @@ cdef class Encoder:
 
     `features`: for each of the m raw values its name, the codes of its texts, or None for a number, and its pieces.
     `products`: the pieces of products, whose columns are the last ones. `plain`: whether records are read here.
-    `classes`: the encoded targets of the classes; None for numbers.
+    `targets`: the encoded targets of the classes, or the bounds (low, high) to which numbers are clipped; None: numbers as
+    they come.
     """
 
-    def __init__(self, features, products=(), bint plain=True, classes=None):
+    def __init__(self, features, products=(), bint plain=True, targets=None):
         cdef cnp.ndarray table, starts, lengths, factors
-        self._given = (features, products, plain, classes)
+        self._given = (features, products, plain, targets)
         self._names = tuple(name for name, _, _ in features)
         self._codes = tuple(codes for _, codes, _ in features)
-        self._keys, self._adoptions, self._classes, self._plain = list(self._names), 0, classes, plain
+        self._keys, self._adoptions, self._plain = list(self._names), 0, plain
+        self._classes = targets if isinstance(targets, dict) else None
+        self._low, self._high = targets if isinstance(targets, tuple) else (-INFINITY, INFINITY)
         pieces = [piece for _, _, own in features for piece in own]
         table = _table(pieces)
         starts = np.cumsum([0, *(len(own) for _, _, own in features)], dtype=np.int64)
@@ -203,7 +206,10 @@ cdef class Encoder:
                 return False
             out[0] = <object> found
             return True
-        return number_of(<PyObject*> y, out)
+        if not number_of(<PyObject*> y, out):
+            return False
+        out[0] = min(max(out[0], self._low), self._high)
+        return True
 
     def pack(self, x, y, cnp.ndarray out not None):
         """Write a record and its target; False, with anything in `out`, if they are not read here.

@@ -263,11 +263,11 @@ class Schema:
         faults.refuse()
         return x, float(y[0])
 
-    def encoder(self, classes: Mapping[Hashable, float] | None = None) -> Encoder:
-        """Return what makes columns of raw values; `classes`: the encoded targets of the classes, if there are any."""
+    def encoder(self, targets: Mapping[Hashable, float] | tuple[float, float] | None = None) -> Encoder:
+        """Return what makes columns of raw values; `targets`: see `Encoder`."""
         features = [(name, d.codes or None, d.pieces) for name, d in self.declarations.items()]
         read = self.plain and not any(d.hashed or d.length for d in self.declarations.values())
-        return Encoder(features, self.pieces[sum(len(own) for _, _, own in features) :], read, classes)
+        return Encoder(features, self.pieces[sum(len(own) for _, _, own in features) :], read, targets)
 
     @cached_property
     def _encoder(self) -> Encoder:

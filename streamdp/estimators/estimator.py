@@ -308,7 +308,9 @@ class Estimator(river_base.Estimator, Parameters):
         }
 
     def _declare(self, declared: Sequence[object] | Mapping[Any, object]) -> Features:
-        self._features = features = features_of(declared, type(self).__name__, self._index, self._coded)
+        self._features = features = features_of(
+            declared, type(self).__name__, self._index or self.learner.problem.target, self._coded
+        )
         try:
             self.learner.begin(features.columns)
             if features.columns.private and not self.learner.finds_bounds():

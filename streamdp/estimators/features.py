@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
 
 
+Targets = Mapping[Hashable, float] | tuple[float, float] | None
+
+
 class SchemaWarning(UserWarning):
     """The names of the features came from the data, or a record does not have exactly the declared ones."""
 
@@ -29,13 +32,13 @@ class SchemaWarning(UserWarning):
 class Features:
     """The names of the features in the order of the columns, and a buffer for one record.
 
-    Copies and pickles have an empty buffer. The `owner`, an estimator's name, is for warnings. `classes`: the encoded
-    targets of the classes; None for numbers.
+    Copies and pickles have an empty buffer. The `owner`, an estimator's name, is for warnings. `targets`: the encoded
+    targets of the classes, or the bounds to which numbers are clipped; None: numbers as they come.
 
     Raises `ConfigError` if there is no name, or if a name occurs twice.
     """
 
-    def __init__(self, names: Sequence[Any], owner: str, classes: Mapping[Hashable, float] | None = None) -> None:
+    def __init__(self, names: Sequence[Any], owner: str, targets: Targets = None) -> None:
         try:
             fits = len(set(names)) == len(names) > 0
         except TypeError:  # a name without a hash
@@ -45,7 +48,7 @@ class Features:
         self.names = tuple(names)
         self.columns = Columns(np.zeros(len(names)), np.ones(len(names)), np.zeros(len(names), dtype=bool))
         self.schema: Schema | None = None
-        self._owner, self._classes = owner, classes
+        self._owner, self._targets = owner, targets
         self._warned: set[str] = set()
         self.encoder = self._make_encoder()
         """What packs plain records."""
@@ -55,10 +58,10 @@ class Features:
         """The features (1, p) and the target (1,) in the buffer."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Features, (self.names, self._owner, self._classes), {"_warned": self._warned}
+        return Features, (self.names, self._owner, self._targets), {"_warned": self._warned}
 
     def _make_encoder(self) -> Encoder:
-        return Encoder([(name, None, [Piece(name, "number", ())]) for name in self.names], classes=self._classes)
+        return Encoder([(name, None, [Piece(name, "number", ())]) for name in self.names], targets=self._targets)
 
     def pack(self, x: RawRecord, y: float, out: np.ndarray) -> None:
         """Write a record x and its encoded target y into `out` (p + 1,): the exact way, for any record.
@@ -144,7 +147,7 @@ class SchemaFeatures(Features):
         self,
         declared: Mapping[Any, object],
         owner: str,
-        classes: Mapping[Hashable, float] | None = None,
+        targets: Targets = None,
         coded: bool = False,
     ) -> None:
         from streamdp.data.schema import Schema
@@ -153,7 +156,7 @@ class SchemaFeatures(Features):
         self._schema = Schema(declared, target="(target)", coded=coded)
         self.declarations = self._schema.declarations
         pieces = self._schema.pieces
-        super().__init__(self._schema.feature_names, owner, classes)
+        super().__init__(self._schema.feature_names, owner, targets)
         self.schema = self._schema
         typical: dict[int, tuple[float, float]] = {}
         apart: list[tuple[int, ...]] = []
@@ -181,10 +184,10 @@ class SchemaFeatures(Features):
         )
 
     def _make_encoder(self) -> Encoder:
-        return self._schema.encoder(self._classes)
+        return self._schema.encoder(self._targets)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return SchemaFeatures, (self._declared, self._owner, self._classes, self._coded), {"_warned": self._warned}
+        return SchemaFeatures, (self._declared, self._owner, self._targets, self._coded), {"_warned": self._warned}
 
     def pack(self, x: RawRecord, y: float, out: np.ndarray) -> None:
         """See `Features.pack`; values of x are raw: numbers, or text as in a CSV file.
@@ -323,7 +326,7 @@ def _text(name: object, value: object) -> str:
 def features_of(
     declared: Sequence[object] | Mapping[Any, object],
     owner: str,
-    classes: Mapping[Hashable, float] | None = None,
+    targets: Targets = None,
     coded: bool = False,
 ) -> Features:
     """Return the features that are `declared`, a list of names or a public schema; the rest is as for `SchemaFeatures`.
@@ -331,11 +334,11 @@ def features_of(
     Raises `ConfigError` or `SchemaError` for a declaration that contradicts itself.
     """
     if isinstance(declared, Mapping):
-        return SchemaFeatures(declared, owner, classes, coded)
+        return SchemaFeatures(declared, owner, targets, coded)
     unordered = isinstance(declared, str | set | frozenset)  # each process has its own order of a set
     if unordered or not isinstance(declared, Iterable) or getattr(declared, "ndim", None) == 0:
         raise ConfigError(f"features: expected a list of names or a schema, got {type(declared).__name__}")
-    return Features(list(declared), owner, classes)
+    return Features(list(declared), owner, targets)
 
 
 def _number(name: object, value: object) -> float:

@@ -84,10 +84,10 @@ class Parameters:
         declared bounds of the target need "bound", the largest distance of target and prediction that counts. None: no
         record is asked.
     target
-        The public bounds (low, high) of the target. With an intercept, and without a domain, `smoothness`,
-        `strong_convexity` and scaling="none", the target is clipped to them, and theta is learned in units {units}, in
-        which the numbers of the loss are, too. Otherwise, and with None, theta is learned for the target as it comes,
-        which should have a spread of about 1.
+        The public bounds (low, high) of the target, to which it is clipped. With an intercept, and without a domain,
+        `smoothness`, `strong_convexity` and scaling="none", theta is learned in units {units}, in which the numbers of
+        the loss are, too. Otherwise, and with None, theta is learned for the target as it comes, which should have a
+        spread of about 1.
     """
 
     loss: LossName | Loss = "huber"

@@ -92,13 +92,18 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
         value = y if type(y) is float else number("target", y)
         if not math.isfinite(value):
             raise SchemaError("target: expected a finite number, got NaN or an infinity")
-        return float(self._learned_targets(np.array([value]))[0]) if self._of_log else value
+        if self._of_log:
+            return float(self._learned_targets(np.array([value]))[0])
+        low, high = self.learner.problem.target or (-math.inf, math.inf)
+        return min(max(value, low), high)
 
     def _learned_targets(self, y: np.ndarray) -> np.ndarray:
-        if not self._of_log:
-            return y
         declared: Any = self.target
-        return np.where(np.isfinite(y), np.log(np.clip(y, *declared["bounds"])), y)  # others are refused
+        bounds = declared["bounds"] if self._of_log else self.learner.problem.target
+        if bounds is None:
+            return y
+        clipped = np.clip(y, *bounds)
+        return np.where(np.isfinite(y), np.log(clipped) if self._of_log else clipped, y)  # others are refused
 
     def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
         if what == "randomizer" and self._exponential:
