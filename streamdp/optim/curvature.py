@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -109,7 +108,7 @@ class Curvature:
         """V, about the largest variance of a gradient: a quarter of the squared diameter of their set."""
         return 2 * self._square
 
-    @cached_property
+    @property
     def joint(self) -> np.ndarray:
         """(q, q) 0 for the products of two columns that are `apart`, 1 for others."""
         found = np.ones((self.columns, self.columns))
