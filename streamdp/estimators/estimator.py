@@ -761,11 +761,11 @@ class Estimator(river_base.Estimator, Parameters):
 
     @property
     def near_bound(self) -> float | None:
-        """The bound of the target within half a unit of its learned centre; None if neither is, or if unknown."""
+        """The bound of the target within a spread of its learned centre; None if neither is, or if unknown."""
         if self.looseness is None:
             return None
-        centre, unit, _ = self.learner.place_of_target
-        near = [bound for bound in self._target_bounds() or () if abs(bound - centre) < unit / 2]
+        centre, spread, _ = self.learner.place_of_target
+        near = [bound for bound in self._target_bounds() or () if abs(bound - centre) < spread]
         return self._of_target(near[0]) if near else None
 
     def _of_target(self, value: float) -> float:
