@@ -130,7 +130,7 @@ def records(n: int) -> pl.DataFrame:
             dtype=object,
         ),
         "close": np.array([f"{1900 + k % 300}{1 + k % 12:02}{1 + k % 28:02}" for k in range(n)], dtype=object),
-        "since": (np.arange(n) - n // 2) * 12_345_678.0,
+        "since": (np.arange(n) - n // 2) * min(12_345_678.0, 1e11 / n),  # within the years 1 to 9999
         "mail": np.array(
             [f"{start + timedelta(hours=31.4 * k):%a, %d %b %Y %H:%M:%S.%f} -0730" for k in range(n)], object
         ),
