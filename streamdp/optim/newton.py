@@ -122,7 +122,8 @@ class Newton(Growing):
             self._begin_at(start)
         self.noise = deviation**2 * curvature.parameters
         self._follow, self._replans, self._own = follow, replans, own
-        self._secants, self._joint = Secants(), curvature.joint
+        self._secants, joint = Secants(), curvature.joint
+        self._joint, self._products = joint[np.triu_indices(len(joint))], np.sum(joint, axis=0)  # as a svec; per column
         self._model: tuple[np.ndarray, ClassProblem] | None = None  # that of the state with this `curved`
 
     @staticmethod
@@ -420,7 +421,7 @@ class Newton(Growing):
         state, units = self.state, self._units
         points = np.array([units.inward(each.point) for each in rounds])
         means = np.array([each.total for each in rounds]) / size
-        means[:, d : d + q * (q + 1) // 2] *= self._joint[np.triu_indices(q)]
+        means[:, d : d + q * (q + 1) // 2] *= self._joint
         deviations = np.array([each.deviation for each in rounds]) / size
         weights = np.array([each.share for each in rounds])
         weights *= information / weights.sum()
@@ -494,8 +495,7 @@ class Newton(Growing):
             errors = np.zeros(len(blocks))
         else:
             ways = blocks[:, :q] / counts[:, None] - point[:q]
-            products = np.sum(self._joint, axis=0)  # of a column, that have noise
-            carried, errors = ways @ state.hessian(q), state.variance * (ways**2 @ products)
+            carried, errors = ways @ state.hessian(q), state.variance * (ways**2 @ self._products)
         information = blocks[:, change.INFORMATION]
         if self._follow:
             errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
