@@ -117,7 +117,7 @@ cdef class Encoder:
         self._codes = tuple(codes for _, codes, _ in features)
         self._keys, self._adoptions, self._plain = list(self._names), 0, plain
         self._classes = targets if isinstance(targets, dict) else None
-        self._low, self._high = targets if isinstance(targets, tuple) else (-INFINITY, INFINITY)
+        self._low, self._high = (-INFINITY, INFINITY) if targets is None or self._classes is not None else targets
         pieces = [piece for _, _, own in features for piece in own]
         table = _table(pieces)
         starts = np.cumsum([0, *(len(own) for _, _, own in features)], dtype=np.int64)
