@@ -48,7 +48,7 @@ def status(store: StorePath, as_json: AsJSON = False) -> None:
             typer.echo(f"         {shard}: commit {seq:,}, position {position or 'none'}")
 
 
-@ledger_app.command("set-cap", epilog="Example: echo N14228 | streamdp ledger set-cap people.db eps=50")
+@ledger_app.command("set-cap", epilog="Example: echo N14228 | streamdp ledger set-cap people.db eps=2 --subjects")
 def change_cap(
     store: StorePath,
     cap: Annotated[str, typer.Argument(help="The new cap, such as eps=8. For subjects also `none`: the cap of all.")],
@@ -71,8 +71,10 @@ def change_cap(
         return
     need_stdin()
     people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
-    set_caps(store_of(store)[0], dict.fromkeys(people, None if cap == "none" else cap))
-    typer.echo(f"{len(people):,} people have the cap {cap}")
+    caps = dict.fromkeys(people, None if cap == "none" else cap)
+    unknown = set_caps(store_of(store)[0], caps, accept=accept_budget)
+    hint = "" if not unknown else f"; {unknown:,} of them have no records here: is it how the job writes its subjects?"
+    typer.echo(f"{len(caps):,} people have the cap {cap}{hint}")
 
 
 @ledger_app.command(epilog="Example: streamdp ledger export people.db > spends.csv")

@@ -34,17 +34,27 @@ def set_cap(url_or_path: str | os.PathLike[str], cap: Cap | str, *, accept: bool
                 change_cap(rows.open_connection(), cap)
 
 
-def set_caps(url_or_path: str | os.PathLike[str], caps: Mapping[Subject, Budget | str | None]) -> None:
+def set_caps(
+    url_or_path: str | os.PathLike[str], caps: Mapping[Subject, Budget | str | None], *, accept: bool = False
+) -> int:
     """Give subjects their own caps, for all jobs of a database and for good. They are on disk when this returns.
 
-    For `url_or_path` see `Store`, and for `caps` see `Store.set_caps`. Raises as `Ledger.set_cap`, and the errors of
-    `Store`.
+    For `url_or_path` see `Store`, and for `caps` see `Store.set_caps`. Returns how many of the subjects have no record
+    that was charged: a job may write them otherwise. Raises as `Ledger.set_cap`, the errors of `Store`, and
+    `ConfigError` for a cap that allows a subject more than before, without `accept`.
     """
     with _open(url_or_path) as (ledger, rows):
+        more = unknown = 0
         for subject, cap in caps.items():
+            before = ledger.cap_of(subject)
             ledger.set_cap(subject, cap)
+            more += allows_more(ledger.cap_of(subject), before)
+            unknown += not ledger.spent(subject).records
+        if more and not accept:
+            raise ConfigError(f"a larger cap is a weaker promise to {more:,} of these people: say --accept-budget")
         with rows.errors(), rows.open_connection().begin():
             ledger.write_pending(rows.open_connection())
+    return unknown
 
 
 @contextlib.contextmanager

@@ -123,14 +123,21 @@ def test_caps_of_people_come_from_standard_input(
     quick: Quick, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick("run", write(tmp_path, "late"))
-    monkeypatch.setattr("sys.stdin", io.StringIO("p1\r\np2\n\nnobody\n"))
-    assert quick("ledger", "set-cap", "people.db", "eps=6", "--subjects")[:2] == (0, "3 people have the cap eps=6\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("p1\r\np2\n\nnobody\np2\n"))
+    said = "3 people have the cap eps=6; 1 of them have no records here: is it how the job writes its subjects?\n"
+    assert quick("ledger", "set-cap", "people.db", "eps=6", "--subjects")[:2] == (0, said)
     quick("run", write(tmp_path, "again"))
     assert learned(quick, "again") == (2 * 48, 204)
     found = json.loads(quick("ledger", "status", "people.db", "--json")[1])
     assert (found["people"], found["own_caps"]) == (51, 3)
+    for larger in ("none", "eps=7"):
+        monkeypatch.setattr("sys.stdin", io.StringIO("p1\n"))
+        err = quick.error(2, "ledger", "set-cap", "people.db", larger, "--subjects")
+        assert "a larger cap is a weaker promise to 1 of these people: say --accept-budget" in err
+    assert json.loads(quick("ledger", "status", "people.db", "--json")[1])["own_caps"] == 3
     monkeypatch.setattr("sys.stdin", io.StringIO("p1\n"))
-    assert quick("ledger", "set-cap", "people.db", "none", "--subjects")[0] == 0
+    found = quick("ledger", "set-cap", "people.db", "none", "--subjects", "--accept-budget")
+    assert found[:2] == (0, "1 people have the cap none\n")
     assert json.loads(quick("ledger", "status", "people.db", "--json")[1])["own_caps"] == 2
 
 

@@ -135,7 +135,7 @@ def test_a_cap_that_an_operator_gives_a_person_while_a_job_runs_is_named(place: 
         learn(one, 1, people=("bob",))
         if not pending:
             store.commit(one.state_dict(), {}, Counts(learned=1))
-        set_caps(place, {"ann": "eps=10"})
+        set_caps(place, {"ann": "eps=10"}, accept=True)
         learn(one, 10, people=("ann",))
         charged = one.n_seen - 1
         assert charged == 10 or (pending and charged == 2)  # what is read beside pending spends may be older
