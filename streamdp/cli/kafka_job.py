@@ -154,16 +154,11 @@ def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDispl
     from streamdp.serving.snapshots import combined
     from streamdp.store.store import Store
 
-    shown = None
-    for _ in range(3):  # another worker may have committed meanwhile: its newer file must not be replaced by ours
-        snapshot = combined(Store.snapshots(config.store_path, config.job))
-        if snapshot.seq == shown:
-            return
-        model = publisher.model(snapshot)
-        display.judged(model.quality)
-        display.followed(model.estimator)
-        publisher(snapshot)
-        shown = snapshot.seq
+    snapshot = combined(Store.snapshots(config.store_path, config.job))
+    model = publisher.model(snapshot)
+    display.judged(model.quality)
+    display.followed(model.estimator)
+    publisher(snapshot)
 
 
 def lags(brokers: str, options: Mapping[str, object], positions: Mapping[Shard, Position]) -> dict[Shard, int | None]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from streamdp import system
 from streamdp.config.definition import read_definition
 from streamdp.database.durable import write_durably
 from streamdp.errors import NotAvailableError, SinkError, StoreError, check_level, reason_of
@@ -51,7 +52,7 @@ Note = Callable[[str, tuple[int, float], str], None]
 
 
 class FileSink:
-    """The file at `path`, which each document replaces. Everybody may read it."""
+    """The file at `path`, which each document replaces, unless it has a later commit. Everybody may read it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -60,9 +61,26 @@ class FileSink:
         """Write the document of the `message`. Raises `SinkError`."""
         document = json.dumps(orjson.loads(message.document), indent=2)
         try:
-            write_durably(self._path, document + "\n", mode=0o644)
+            folder = os.open(os.path.dirname(os.path.realpath(self._path)), os.O_RDONLY)
+            try:
+                with contextlib.suppress(OSError):  # of a network's file system, which may lock no folders
+                    system.lock(folder)  # workers of a group write one after the other
+                if not self._has_later(message):
+                    write_durably(self._path, document + "\n", mode=0o644)
+            finally:
+                os.close(folder)
         except OSError as error:
             raise SinkError(error.strerror or type(error).__name__) from None
+
+    def _has_later(self, message: Message) -> bool:
+        """Whether another worker has published a later commit of the job."""
+        try:
+            with open(self._path, "rb") as file:
+                shown = orjson.loads(file.read())
+            job, commit, at = shown["job"], shown["commit"], shown["committed_at"]
+            return bool(job == message.job and commit > message.commit and at >= message.committed_at)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
     def close(self) -> None:
         """Do nothing: the file is open during `send` only."""

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from connectors.sinks import Message
 from streamdp.database import durable
 from streamdp.serving import publish
-from streamdp.serving.publish import Outlet
+from streamdp.serving.publish import FileSink, Outlet
 from tests.support.commands import Quick
 from tests.support.waiting import wait_until
 
@@ -62,3 +63,30 @@ def test_a_file_that_can_be_written_again_gets_the_last_commit(tmp_path: Path, m
     assert path.stat().st_mode & 0o777 == 0o644
     assert noted[0][1] == "No such file or directory"
     assert noted[-1] == (3, "")
+
+
+def test_workers_that_publish_to_one_file_leave_the_later_commit(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    mine, theirs = FileSink(str(path)), FileSink(str(path))
+
+    def message(commit: int, at: float, job: str = "j") -> Message:
+        return Message(job, commit, at, json.dumps({"job": job, "commit": commit, "committed_at": at}).encode())
+
+    threads = [
+        threading.Thread(target=sink.send, args=[message(commit, float(commit))])
+        for commit in range(20, 0, -1)
+        for sink in (mine, theirs)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert json.loads(path.read_text())["commit"] == 20
+    mine.send(message(2, 21.0))  # a store that was made anew
+    assert json.loads(path.read_text())["commit"] == 2
+    mine.send(message(1, 3.0, "other"))
+    assert json.loads(path.read_text())["job"] == "other"
+    for text in ("", "[]", '{"job": "j", "commit": "9", "committed_at": 99}'):
+        path.write_text(text)
+        mine.send(message(1, 1.0))
+        assert json.loads(path.read_text())["commit"] == 1
