@@ -529,7 +529,7 @@ class Estimator(river_base.Estimator, Parameters):
         ----------
         X
             (n, p) floats: the columns `feature_names` in their order. With declared bounds they are numbers in [-1, 1]
-            and indicators of categories; without, they are what `learn_arrays` takes.
+            and indicators of categories, at most one of which is 1; without, they are what `learn_arrays` takes.
         y
             (n,) floats; for a classifier the index of each class in `classes`.
         budgets
@@ -546,9 +546,9 @@ class Estimator(river_base.Estimator, Parameters):
         with self.learner.rng.lock:
             X = self._encoded_rows(X)
             y = self._learned_targets(floats("y (for a classifier, the index of each class)", y))
-            declared = self._features is not None and self._features.schema is not None
-            if declared and not self.n_seen and self.estimated is not self:  # statistics have codes, and check them
-                warn_if_raw(self, X)
+            columns = self._need_features("X").columns
+            if columns.declared and not self.n_seen and self.estimated is not self:  # statistics check their codes
+                warn_if_raw(self, X, columns.apart)
             return self._learn_rows(X, y, budgets, subjects)
 
     def _learn_rows(

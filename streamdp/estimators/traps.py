@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from itertools import chain
 from typing import Any
@@ -130,12 +130,21 @@ def warn_if_far(model: object, X: np.ndarray, y: np.ndarray | None) -> None:
             )
 
 
-def warn_if_raw(model: object, X: np.ndarray) -> None:
-    """Warn if columns X that a `model` learns, which its schema should have encoded, are not in [-1, 1]."""
-    if model not in _quiet["hints"] and np.abs(X).max(initial=0.0) > 1 + 1e-9:
+def warn_if_raw(model: object, X: np.ndarray, apart: Iterable[Sequence[int]]) -> None:
+    """Warn if columns X that a `model` learns are not what its schema makes: in [-1, 1], and levels that are `apart`.
+
+    Those are 0 or 1, and at most one of them is 1.
+    """
+    if model in _quiet["hints"]:
+        return
+    levels = [X[:, list(columns)] for columns in apart]
+    if np.abs(X).max(initial=0.0) > 1 + 1e-9 or any(
+        (one * (one - 1)).any() or one.sum(axis=1).max(initial=0.0) > 1 for one in levels
+    ):
         _warn(
-            f"{type(model).__name__}: learn_encoded takes the columns that the schema makes, numbers in [-1, 1], and"
-            " some are outside: learn_arrays takes raw numbers, and learn_many raw records",
+            f"{type(model).__name__}: learn_encoded takes the columns that the schema makes, numbers in [-1, 1] and, of"
+            " the levels of a category, at most one 1 among zeros; some rows are not such: learn_arrays takes raw"
+            " numbers, and learn_many raw records",
             SchemaWarning,
         )
 

@@ -1,6 +1,7 @@
 """One act has one coding: what learns, predicts or makes reports takes and gives raw numbers and declared labels."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -191,6 +192,15 @@ def test_encoded_columns_that_look_raw_are_told() -> None:
     model = streamdp.PanPrivateRegressor(features=FEATURES, target=(0, 1))
     with pytest.warns(SchemaWarning, match=r"learn_arrays takes raw numbers, and learn_many raw records"):
         model.learn_encoded(rows(5), np.zeros(5))
+
+
+@pytest.mark.parametrize(("row", "warned"), [([1, 0, 1], 1), ([0, 0.5, 0], 1), ([0, 0, 0], 0), ([0, 0, 1], 0)])
+def test_encoded_levels_that_no_schema_makes_are_told(row: list[float], warned: int) -> None:
+    model = streamdp.PanPrivateRegressor(features={"g": ["a", "b", "c", "d"], "x": (0, 1)}, target=(0, 1))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", SchemaWarning)
+        model.learn_encoded(np.array([[0, 1, 0, 0.5], [*row, -1]]), np.zeros(2))
+    assert ["at most one 1 among zeros" in str(one.message) for one in found] == [True] * warned
 
 
 @pytest.mark.parametrize("labels", [["a", "a\0"], [1, "1"], [True, "True"]], ids=str)
