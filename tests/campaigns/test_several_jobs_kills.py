@@ -6,7 +6,8 @@ The state that a job commits is its own count of what it has learned of each per
   deleted all the time, and the counts are those of a plain replay with both filters.
 * Two jobs learn in one database at the same time, each in a process of its own. The clock stands still. After each
   kill, every person was charged what was learned, and no more than the cap. At the end, a person has spent the number
-  of its records in both jobs, or the cap; in each period, if the cap renews.
+  of its records in both jobs, or the cap; in each period, if the cap renews. If it does not, some people have caps of
+  their own, which the jobs set.
 """
 
 import random
@@ -51,6 +52,9 @@ class Jobs:
         self.cap, self.place = cap, place
         self.names = ("alone",) if cap == ALONE else ("late", "delay")
         self._positions = dict.fromkeys(self.names, 0)
+        every = range(0, SUBJECTS * PERIODS, 5) if cap == FOR_ALL_TIME else ()
+        self.own = {f"p{i}": (-2, 2)[i % 2] for i in every}
+        """By how much the cap of some people is another one."""
 
     def open(self, job: str) -> Store:
         return Store(self.place, job, "f", cap=self.cap)
@@ -66,6 +70,10 @@ class Jobs:
             return person, None
         return person, int(self.clock(at)) - rng.randrange(int((1.9 if self.cap == ALONE else PERIODS) * LENGTH))
 
+    def most(self, place: str) -> int:
+        """How many records the cap allows at a place."""
+        return MOST + self.own.get(place, 0)
+
     def learn(self, store: Store, rng: random.Random) -> None:
         """Learn and commit one span of any length, in blocks of any size, from the last commit."""
         store.rollback()
@@ -76,6 +84,8 @@ class Jobs:
         while at < end:
             block = [self.record(store.job, i) for i in range(at, min(end, at + rng.randrange(10, 60)))]
             ledger.moments.clock = partial(self.clock, at)
+            for person in {person for person, _ in block} & self.own.keys():
+                ledger.set_cap(person, PureDP(self.most(person)))
             admitted = ledger.admit_many([subject(*one) for one in block], PureDP(1)).tolist()
             learned.update(place_of(*one) for one, yes in zip(block, admitted, strict=True) if yes)
             refused += admitted.count(False)
@@ -110,11 +120,12 @@ class Jobs:
             ledger.moments.clock = lambda: START
             ledger.prepare(subjects_bytes([subject(*moment) for moment in moments.values()]))  # reads all rows at once
             spent = Counter({place: ledger.spent(*moment).records for place, moment in moments.items()})
+            assert all(ledger.cap_of(who) == PureDP(self.most(who)) for who in moments.keys() & self.own.keys())
         assert spent == learned
-        assert max(spent.values()) <= MOST
+        assert all(n <= self.most(place) for place, n in spent.items())
         if last:
             wanted = Counter(place_of(*one) for one in there.values())
-            assert spent == Counter({place: min(MOST, n) for place, n in wanted.items()})
+            assert spent == Counter({place: min(self.most(place), n) for place, n in wanted.items()})
             assert sum(n > MOST for n in wanted.values()) > 50
 
     def _check_alone(self, learned: Counter[str], records: list[Record], last: bool) -> None:
@@ -131,7 +142,7 @@ class Jobs:
             assert max(total.values()) == TOTAL
 
     def kill_many(self, kills: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module, name in ((paging, "LOGGED_ROWS"), (sqlite_pages, "PAGE_ROWS")):
+        for module, name in ((paging, "LOGGED_ROWS"), (paging, "KEPT_SUBJECTS"), (sqlite_pages, "PAGE_ROWS")):
             monkeypatch.setattr(module, name, getattr(module, name))  # undone after the test
         small()
         rng = random.Random(seed)
@@ -152,7 +163,7 @@ class Jobs:
 
 
 def small() -> None:
-    paging.LOGGED_ROWS, sqlite_pages.PAGE_ROWS = 500, 12
+    paging.LOGGED_ROWS, paging.KEPT_SUBJECTS, sqlite_pages.PAGE_ROWS = 500, 300, 12
 
 
 @pytest.mark.campaign

@@ -1,11 +1,6 @@
 """Workers that share a store: only owners commit, all or nothing, and no subject's cap is granted twice."""
 
-import os
-import random
-import subprocess
-import sys
 import threading
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
@@ -14,10 +9,8 @@ import pytest
 from streamdp.data.records import WHOLE, Shard
 from streamdp.database import sqlite
 from streamdp.errors import (
-    BudgetError,
     FencedError,
     LedgerConflictError,
-    StoreError,
     StoreUnavailableError,
 )
 from streamdp.privacy.guarantees import PureDP
@@ -25,8 +18,6 @@ from streamdp.store import store as store_module
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
-from tests.support.paths import ROOT
-from tests.support.sizes import some
 from tests.support.waiting import PATIENCE_S, wait_until
 
 CAP = PureDP(3)
@@ -141,35 +132,6 @@ def test_two_workers_that_spend_from_one_subject_stay_within_its_cap(place: str,
     assert records(place, "ann", "bob") == [3, 1]
 
 
-def test_a_cap_of_one_subject_holds_for_all_workers(place: str) -> None:
-    """Also for a worker that has read the subject: its commit is refused, and after a rollback it knows the cap."""
-    with shared(place) as first, shared(place) as second:
-        first.claim([SHARDS[0]])
-        second.claim([SHARDS[1]])
-        spend(first, "ann", "bob")
-        first.commit_parts({SHARDS[0]: part(1)})
-        assert spend(second, "ann", "bob") == [True, True]
-        spend(first, "bob")
-        with pytest.raises(StoreError, match="wait"):
-            first.set_caps({"ann": "eps=1"})
-        first.rollback()
-        with pytest.raises(BudgetError):
-            first.set_caps({"eve": "eps=1", "ann": "mu=1"})
-        first.set_caps({"ann": PureDP(1), "eve": "eps=5"})  # eve before any spend
-        assert committed(place) == {SHARDS[0]: (1, 1)}
-        with pytest.raises(LedgerConflictError):
-            second.commit_parts({SHARDS[1]: part(1)})
-        second.rollback()
-        assert second.ledger.cap_of("ann") == PureDP(1)
-        assert spend(second, "ann", "bob", *["eve"] * 6) == [False, True] + [True] * 5 + [False]
-        second.commit_parts({SHARDS[1]: part(1)})
-        assert second.ledger.n_subjects == 3
-    assert records(place, "ann", "bob", "eve") == [1, 2, 5]
-    with shared(place) as store:
-        store.set_caps({"ann": None})
-        assert spend(store, "ann", "ann", "ann") == [True, True, False]
-
-
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_shared_stores_read_what_an_exclusive_store_has_logged(place: str) -> None:
     with Store(place, "job", "print", cap=CAP) as alone:
@@ -215,103 +177,6 @@ def test_a_shared_opening_of_a_file_waits_for_its_holder(place: str, monkeypatch
     alone = Store(place, "job", "print", cap=CAP)
     threading.Timer(0.3, alone.close).start()
     shared(place).close()
-
-
-MAKER = """
-import sys, time
-from streamdp.database.opening import open_database
-from streamdp.privacy.guarantees import PureDP
-from streamdp.store.store import Store
-made = []
-kind = type(open_database(sys.argv[1], "job"))
-create = kind.create
-def note(*arguments):
-    made.append(create(*arguments))
-    return made[-1]
-kind.create = note
-print("ready", flush=True)
-for line in sys.stdin:
-    place, job, moment = line.rstrip("\\n").split("\\t")
-    made.clear()
-    time.sleep(max(0.0, float(moment) - time.time()))
-    with Store(place, job, "print", cap=PureDP(3), shared=True) as store:
-        print(made[0], store.ledger.spent("nobody").records, flush=True)
-"""
-
-
-@pytest.mark.parametrize("place", some(["postgresql", "sqlite"], 0), indirect=True)
-def test_two_workers_that_create_the_store_at_the_same_time_both_open_it(place: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    makers = [
-        subprocess.Popen(
-            [sys.executable, "-c", MAKER, place],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for _ in range(2)
-    ]
-
-    def answer(maker: subprocess.Popen[str]) -> str:
-        return maker.stdout.readline()
-
-    try:
-        assert [answer(maker) for maker in makers] == ["ready\n"] * 2
-        for i in range(4):
-            where = f"{place}?schema=s{i}" if "://" in place else f"{place}{i}"
-            moment = time.time() + 0.05
-            for maker in makers:
-                maker.stdin.write(f"{where}\tjob{i}\t{moment}\n")
-                maker.stdin.flush()
-            assert sorted(answer(maker) for maker in makers) == ["False 0\n", "True 0\n"]
-    finally:
-        for maker in makers:
-            maker.communicate(timeout=120)
-
-
-def test_two_workers_that_update_the_same_subjects_both_continue(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both spends fit, so they add up, and nobody learns again."""
-    # SQLite has no queue: who waits for the file may wait until the other one has come to its end.
-    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 600.0)
-    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 600.0)
-    cap, names, rounds = PureDP(1000), [f"s{i}" for i in range(25)], 25
-    spent = [dict.fromkeys(names, 0) for _ in range(2)]
-    failed: list[BaseException] = []
-    both = threading.Barrier(2, timeout=PATIENCE_S)
-
-    def work(who: int) -> None:
-        rng = random.Random(who)
-        shard = SHARDS[who]
-        with shared(place, cap) as store:
-            store.claim([shard])
-            for i in range(rounds):
-                chosen = rng.sample(names, 15)
-                spend(store, *chosen)
-                if i == 0:
-                    both.wait()  # both have spent from the same subjects, and none has committed
-                store.commit_parts({shard: part(i)})
-                for name in chosen:
-                    spent[who][name] += 1
-
-    def guarded(who: int) -> None:
-        try:
-            work(who)
-        except BaseException as error:  # noqa: BLE001 - an assertion in a thread must fail the test
-            failed.append(error)
-
-    shared(place, cap).close()
-    threads = [threading.Thread(target=guarded, args=(who,)) for who in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert not failed
-    assert not any(thread.is_alive() for thread in threads)
-    assert committed(place) == dict.fromkeys(SHARDS[:2], (rounds, rounds - 1))
-    with shared(place, cap) as store:
-        for name in names:
-            assert store.ledger.spent(name).records == spent[0][name] + spent[1][name]
 
 
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -223,13 +223,6 @@ def test_a_full_disk_keeps_the_last_snapshot_and_the_commit_can_be_repeated(path
         assert store.ledger.spent("late").records == 1
 
 
-def test_history_is_pruned(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "HISTORY", 5)
-    make(place, commits=8)
-    assert [commit.seq for commit in Store.history(place, job="trips")] == [4, 5, 6, 7, 8]
-    assert [commit.position for commit in Store.history(place, limit=2, job="trips")] == [{"row": 7}, {"row": 8}]
-
-
 def test_another_configuration_is_taken_if_nothing_was_learned(place: str) -> None:
     with Store(place, "trips", "old", cap=CAP, config="old") as store:
         store.commit(STATE, {"row": 5}, Counts(0, 0, 5))
