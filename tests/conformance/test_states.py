@@ -1,6 +1,7 @@
 """States: a model goes on from one bit by bit, and what is none is refused in words and changes nothing."""
 
 import copy
+import inspect
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import streamdp
-from streamdp.errors import BudgetError, ConfigError, NotAvailableError
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, StreamDPError
 from streamdp.stats import Statistics
 from tests.conformance.test_values import KINDS
 from tests.support.states import give_words, kept, words_of
@@ -33,14 +34,14 @@ FITS = {
 """Changes that a model takes."""
 
 
-def made(name: str, rows: int = 0) -> Any:
+def made(name: str, rows: int = 0, **other: Any) -> Any:
     kind, options = (MADE | VALIDATED)[name]
     more: dict[str, Any] = {"target": (-1, 1)} if kind.endswith("Regressor") else {}
     if kind.startswith("Windowed"):
         more |= {"budget": "eps=50,delta=1e-6", "window": 150, "items_per_user": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = getattr(streamdp, kind)(features={"a": (-1, 1), "b": (-1, 1)}, **(more | options))
+        model = getattr(streamdp, kind)(**({"features": {"a": (-1, 1), "b": (-1, 1)}} | more | options | other))
         y = ROWS[:rows, 0] if "target" in more else ROWS[:rows, 0] > 0
         model.learn_arrays(ROWS[:rows], y, subjects=[i // 2 for i in range(rows)])
         model.close_batch()
@@ -84,6 +85,34 @@ def test_what_is_no_state_is_refused_and_changes_nothing(name: str) -> None:
             assert kind != "another" or part in str(caught.value), (part, str(caught.value))
     model.load_state_dict(state)
     assert model.n_seen == 300
+
+
+ANOTHER: dict[str, list[Any]] = {
+    "features": [{"a": (-1, 1), "b": (-2, 2)}, {"a": (-1, 1), "c": (-1, 1)}],
+    "classes": [["x", "y"], [True, False], ["x", "y", "z"]],
+    "loss": ["hinge", "quantile", "squared", "softmax"],
+    "domain": [streamdp.L2Ball(4.0), streamdp.Box(-5.0, 5.0)],
+    "intercept": [False], "batch_size": [51], "horizon": [100], "smoothness": [9.0], "strong_convexity": [0.01],
+    "items_per_user": [3], "spread": [0.1], "centre": ["asked"], "clock": ["records"], "cohort": [{"people": 500}],
+}  # fmt: skip
+"""Values of parameters with which a state means something else."""
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_states_of_other_models_are_neither_loaded_nor_merged(name: str) -> None:
+    mine, refused = made(name, 300), 0
+    state = mine.state_dict()
+    for parameter in inspect.signature(type(mine)).parameters.keys() & ANOTHER.keys():
+        for value in ANOTHER[parameter]:
+            try:
+                other = made(name, **{parameter: value})
+            except StreamDPError:  # it needs others beside it
+                continue
+            for act in (lambda other=other: other.load_state_dict(state), lambda other=other: mine.merged(other)):
+                with pytest.raises(ConfigError):
+                    act()
+            refused += 1
+    assert refused > 4
 
 
 BEYOND = (np.nan, np.inf, 1e300, 1e149, 1e60, -1.0, 0.0, 3.0, "x", None, KeyError)

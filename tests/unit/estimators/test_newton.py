@@ -219,11 +219,9 @@ def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
 
 
 @every
-def test_states_of_other_methods_sizes_and_domains_are_refused(make: Callable[..., Any]) -> None:
-    state = make(batch_size=50).state_dict()
-    for other in ({"method": "ac-sa"}, {"batch_size": 51}, {"domain": L2Ball(4.0)}):
-        with pytest.raises(ConfigError, match="state: expected"):
-            make(**({"batch_size": 50} | other)).load_state_dict(state)
+def test_states_of_other_methods_and_outside_of_the_domain_are_refused(make: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="state: expected"):
+        make(method="ac-sa").load_state_dict(make().state_dict())
     inside = make(domain=L2Ball(1.0), batch_size=50)
     outside = inside.state_dict()
     outside["state"][0] = 3.0

@@ -471,26 +471,6 @@ def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
     assert not any(number in written for number in numbers)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"horizon": 100},
-        {"batch_size": 5},
-        {"smoothness": 9.0},
-        {"strong_convexity": 0.01},
-        {"domain": L2Ball(4.0)},
-        {"domain": Box(-5.0, 5.0)},
-    ],
-    ids=str,
-)
-def test_a_state_of_another_plan_is_refused(other: dict[str, Any]) -> None:
-    model = regressor(**({"batch_size": 10} | other))
-    with pytest.raises(ConfigError, match=r"state: expected (plan|budget)"):
-        regressor(batch_size=10).load_state_dict(model.state_dict())
-    with pytest.raises(ConfigError, match="merged"):
-        regressor(batch_size=10).merged(model)
-
-
 def test_equal_plans_are_equal_however_they_are_written() -> None:
     written = regressor(horizon=np.int64(100), batch_size=np.int32(10), domain=L2Ball(5), strong_convexity=0)
     regressor(horizon=100, batch_size=10, domain=L2Ball(5.0)).load_state_dict(written.state_dict())

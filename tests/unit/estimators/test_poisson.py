@@ -59,21 +59,6 @@ def test_it_learns_a_mean_that_columns_multiply(trust: str) -> None:
 
 
 @every
-def test_windows_and_batches_go_on_where_they_were(trust: str) -> None:
-    """Five windows of a fifth know nearly as much; a copy from a file goes on as the model itself."""
-    X, y = stream(40_000)
-    model = made(trust, 8_000)
-    model.learn_arrays(X[:24_000], y[:24_000])
-    model.close_batch()
-    again = made(trust, 8_000)
-    again.load_state_dict(model.state_dict())
-    for each in (model, again):
-        each.learn_arrays(X[24_000:], y[24_000:])
-        each.close_batch()
-        np.testing.assert_allclose(each.theta[:4], [*SLOPES, INTERCEPT], atol=0.1)
-
-
-@every
 def test_predictions_are_exponentials_within_the_bounds_however_they_are_asked_for(trust: str, tmp_path: Path) -> None:
     X, y = stream(20_000)
     model = made(trust, target=(0, 3))

@@ -15,10 +15,7 @@ from streamdp import (
     L2Ball,
     LDPASGDClassifier,
     LDPASGDRegressor,
-    LDPSGDClassifier,
     PanPrivateClassifier,
-    ShuffleClassifier,
-    UserLevelLDPClassifier,
     WindowedClassifier,
 )
 from streamdp.errors import ConfigError, SchemaError
@@ -42,32 +39,6 @@ def frame(n: int) -> tuple[pd.DataFrame, pd.Series]:
     cities = rng.choice(["Paris", "Lyon"], n)
     X = pd.DataFrame({"age": ages, "city": cities, "income": incomes})
     return X, pd.Series(20 + 0.5 * ages + 10 * (cities == "Lyon") + 1e-4 * incomes + rng.normal(0, 3, n))
-
-
-@pytest.mark.parametrize("kind", [LDPASGDClassifier, LDPSGDClassifier, PanPrivateClassifier, ShuffleClassifier])
-@pytest.mark.slow
-def test_single_predictions_are_those_of_a_frame_after_every_step_and_in_every_copy(kind: Any) -> None:
-    """The compiled predictor may read the estimate in place: a copy must not read that of the original."""
-    X, y = frame(900)
-    labels, records = y > 60, [dict(row) for _, row in X.iterrows()]
-    model = kind(features=SCHEMA, seed=1)
-    for copied in (lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), closed_and_loaded):
-        model.predict_one(records[0])  # before the copy
-        before, model = model, copied(model)
-        model.learn_many(X, labels)
-        for learner in (before, model):
-            expected = learner.predict_proba_many(X)[True].tolist()
-            assert [learner.predict_proba_one(x)[True] for x in records] == pytest.approx(expected, rel=1e-9)
-            assert [learner.predict_one(x) for x in records] == learner.predict_many(X).tolist()
-
-
-def closed_and_loaded(model: Any) -> Any:
-    model.close_batch()
-    other = model.clone()
-    other.learn_one(RAW, True)
-    other.predict_one(RAW)
-    other.load_state_dict(model.state_dict())
-    return other
 
 
 def test_keys_may_come_in_any_order_and_as_any_objects() -> None:
@@ -245,27 +216,6 @@ def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None
     before = both.predict_one(RAW)
     both.learn_many(X[:100], y[:100])  # and go on
     assert both.predict_one(RAW) == pytest.approx(before, abs=3)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (LDPASGDClassifier, {}),
-        (PanPrivateClassifier, {}),
-        (ShuffleClassifier, {}),
-        (WindowedClassifier, {"items_per_user": 2, "window": 50, "method": "private-range"}),
-        (UserLevelLDPClassifier, {"items_per_user": 2}),
-    ],
-)
-def test_models_of_other_bounds_are_not_mixed(kind: Any, options: dict[str, Any]) -> None:
-    model, same = (kind(features=SCHEMA, **options) for _ in range(2))
-    other = kind(features=SCHEMA | {"age": (0, 1000)}, **options)
-    state = model.state_dict()
-    with pytest.raises(ConfigError, match=r"expected (columns|units)"):
-        other.load_state_dict(state)
-    with pytest.raises(ConfigError, match="expected one columns"):
-        model.merged(other)
-    same.load_state_dict(state)
 
 
 def test_the_statement_of_mixed_budgets_says_what_a_record_spends_and_answers() -> None:

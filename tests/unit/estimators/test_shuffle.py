@@ -10,7 +10,6 @@ from streamdp import (
     ApproxDP,
     Hinge,
     L2Ball,
-    Ledger,
     Logistic,
     PanPrivateClassifier,
     PureDP,
@@ -309,15 +308,6 @@ def test_a_device_refuses_what_does_not_fit(change: dict[str, Any]) -> None:
 def test_budgets_that_no_sum_keeps_are_refused_at_once(budget: Any) -> None:
     with pytest.raises(BudgetError):
         model(budget=budget)
-
-
-def test_a_cap_is_kept() -> None:
-    X, y = data(300)
-    with Ledger(ApproxDP(2.0, 2e-6)) as ledger:
-        learner = model(batch_size=50, ledger=ledger)
-        outcome = learner.learn_encoded(X, y, subjects=[f"s{i % 100}" for i in range(300)])
-    assert outcome is not None
-    assert (learner.n_seen, learner.n_refused, np.bincount(outcome).tolist()) == (200, 100, [200, 100])
 
 
 @pytest.mark.slow

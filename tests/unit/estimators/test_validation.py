@@ -166,23 +166,6 @@ def test_records_of_which_none_has_a_budget_of_its_own_answer() -> None:
     np.testing.assert_array_equal(models[0].theta, models[1].theta)
 
 
-def test_a_state_goes_on_where_it_was_saved() -> None:
-    X, y = records(5000)
-    whole, first = classifier(BUDGET), classifier(BUDGET)
-    first.learn_encoded(X[:3333], y[:3333])
-    state = first.state_dict()
-    second = classifier(BUDGET)
-    second.load_state_dict(state)
-    assert second.quality == first.quality
-    for mine, theirs in zip(
-        second.held_out.validator.state().values(), first.held_out.validator.state().values(), strict=True
-    ):
-        assert np.array_equal(mine, theirs)
-    second.learn_encoded(X[3333:], y[3333:])
-    whole.learn_encoded(X, y)
-    assert second.quality.total.answers == whole.quality.total.answers == 5000
-
-
 @pytest.mark.parametrize(
     ("name", "place", "number"),
     [
