@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -254,3 +255,25 @@ def test_two_workers_that_write_the_same_rows_add_up(server_database: str, known
             else:
                 found[0].result(PATIENCE_S)
     assert records(server_database, "ann", "bob") == ([1 + known, 3] if over else [2 + known, 2 + known])
+
+
+def test_a_shard_has_one_holder_and_the_next_one_has_the_next_epoch(server_database: str) -> None:
+    with Store(server_database, "late", "1", shared=True) as first:
+        assert first.claim_free(2, add=False) == WHOLE
+        first.commit({"theta": [1]}, {}, Counts(1))
+        with Store(server_database, "late", "1", shared=True) as second:
+            assert second.claim_free(2, add=False) is None
+            assert second.claim_free(2, add=True) == Shard("", 1)
+            with Store(server_database, "late", "1", shared=True) as third:
+                assert third.claim_free(2, add=True) is None
+                assert Store.held_shards(server_database, "late") == [0, 1]
+                first.close()  # the server ends its session a moment later
+                wait_until(lambda: third.claim_free(2, add=False) == WHOLE)
+                snapshot = third.load()
+                assert (snapshot.counts, snapshot.epoch) == (Counts(1), 2)
+    wait_until(lambda: Store.held_shards(server_database, "late") == [])
+
+
+def test_a_file_has_one_shard_for_whoever_has_opened_it(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db", "late", "1") as store:
+        assert store.claim_free(16, add=True) == WHOLE

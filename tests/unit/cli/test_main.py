@@ -244,47 +244,6 @@ def test_another_configuration_is_refused(trained: Path, quick: Quick) -> None:
     assert "another configuration of job 'data': model.eta was not set and is 0.7; restore" in err
 
 
-def test_a_raised_budget_or_cap_must_be_accepted_and_the_statement_keeps_both(tmp_path: Path, quick: Quick) -> None:
-    (tmp_path / "data.csv").write_text(rows(5000))
-    people = ["--subject", "tail", "--set", "schema.budget=eps", "--publish", "model.json"]
-
-    def run(budget: str, cap: str, *more: str) -> list[str]:
-        return ["run", "data.csv", *FLAGS, *people, "--budget", budget, "--cap", cap, *more]
-
-    quick.silent(*run("eps=1", "eps=2", "--max-records", "1000"))
-    before = (tmp_path / "data.db").read_bytes()
-    said = quick.silent("statement", "data.db")
-    raised = {"a person could spend eps=2 and now eps=5;": run("eps=1", "eps=5")}
-    for why, larger in {**raised, "a record spent eps=1 in all and now spends eps=2;": run("eps=2", "eps=2")}.items():
-        err = quick.error(2, *larger)
-        assert why in err
-        assert "--accept-budget" in err
-    assert (tmp_path / "data.db").read_bytes() == before
-    learned = json.loads(quick.silent("status", "data.db", "--json"))["learned"]
-    quick.silent(*run("eps=2", "eps=5", "--accept-budget", "--max-records", "1000"))
-    raised = quick.silent("statement", "data.db")
-    assert f"\nLimit: until {learned} records were learned, the default budget was eps=1 and the cap eps=2" in raised
-    assert "epsilon = 2:" in raised
-    assert "would pass eps=5" in raised
-    assert "largest cap of all times" in raised
-    assert "Limit" not in said
-    quick.silent(*run("eps=2", "eps=5", "--max-records", "1000"))  # nothing new to accept, and it is kept
-    quick.silent(*run("eps=0.5", "eps=3", "--max-records", "1000"))  # smaller ones need no word, and are kept as well
-    said = quick.silent("statement", "data.db", "--full")
-    assert f"until {learned} records" in said
-    assert "the default budget was eps=2 and the cap eps=5" in said
-    assert (
-        "would pass eps=5; this is the largest cap under which a record was charged, and the cap is eps=3 now" in said
-    )
-    assert json.loads((tmp_path / "model.json").read_text())["statement"] == said.rstrip("\n")
-    status = json.loads(quick.silent("status", "data.db", "--json"))
-    assert (status["cap"], status["guarantee"]) == ("eps=3", "eps=2")
-    assert "another configuration" in quick.error(4, *run("mu=0.5", "mu=3", "--accept-budget"))
-    assert "a cap of another kind" in quick.error(2, *run("eps=0.5", "mu=3"))
-    quick.silent(*run("eps=0.5", "mu=3", "--accept-budget", "--max-records", "100"))
-    assert "which is at most what several allow together: eps=5; mu=3" in quick.silent("statement", "data.db", "--full")
-
-
 def test_sigterm_commits_and_readers_and_a_second_run_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(rows(3000))
     flags = ["--set", "source.follow=true", "--set", "commit.records=100", "--set", "commit.seconds=0.2"]
@@ -322,13 +281,6 @@ def test_a_run_that_learns_nothing_is_no_success(tmp_path: Path) -> None:
             "nothing was learned in this run: 500 records do not fit the schema: missing in column 'dealy' (500)" in err
         )
         assert "0.25" not in err
-
-
-def test_the_limit_of_bad_records_names_the_column(tmp_path: Path) -> None:
-    flags = ["--set", "source.type=jsonl", "--target", "late", "--target-bounds", "0:1", "--feature", "dealy=0:1"]
-    code, _, err = streamdp(tmp_path, "run", "-", *flags, stdin='{"delay": 0.25, "late": 1}\n' * 5)
-    assert code == 3
-    assert "5 of 5 records do not fit the schema, most often for 'missing' (5), the last in column 'dealy'" in err
 
 
 def test_a_run_that_stops_for_too_many_bad_records_leaves_no_store(

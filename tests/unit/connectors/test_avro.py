@@ -5,7 +5,6 @@ import io
 import json
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
@@ -468,34 +467,6 @@ JOB: dict[str, Any] = {
 def test_settings_that_do_not_fit(given: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         make_config(JOB | {"source": {"type": "kafka", "topic": "t"} | given})
-
-
-def test_a_job_learns_avro_from_a_broker(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
-    topic, folder = make_topic(2), tmp_path / "jobs"
-    (folder / "schemas").mkdir(parents=True)
-    fields = {"a": "float", "b": ["null", "double"], "y": "double", "place": {"type": "map", "values": "string"}}
-    (folder / "schemas" / "flow.avsc").write_text(json.dumps(record(fields)))
-    source = {
-        "type": "kafka", "topic": topic, "brokers": broker.bootstrap, "format": "avro",
-        "avro_schema": "schemas/flow.avsc", "dead_letters": "dead.jsonl", "keep_payload": True,
-    }  # fmt: skip
-    (folder / "job.yaml").write_text(json.dumps(JOB | {"source": source}))
-    good = [{"a": i % 7 / 7, "b": i % 3 - 1.0, "y": i % 5 / 5, "place": {"k": "v"}} for i in range(300)]
-    messages: list[tuple[bytes, bytes | None]] = []
-    for i, item in enumerate(good):
-        messages.append((b"s%d" % i, avro(item, fields)))
-        if i % 100 == 0:
-            bad = [avro(item | {"b": None}, fields), avro(item, fields)[:-1], b"\xff{}", b"", None]
-            messages += [(b"bad%d" % i, value) for value in bad]
-    send(broker.bootstrap, topic, messages)
-    config = load_config(folder / "job.yaml")
-    run_worker(config, max_records=len(messages), idle_seconds=20, accepted=NOTHING)
-    assert counts(config.store_path, "flows") == Counts(300, 0, 15)
-    dead = [json.loads(line) for line in (folder / "dead.jsonl").read_text().splitlines()]
-    found = Counter((letter["reason"], letter["column"]) for letter in dead)
-    assert found == {
-        ("missing", "b"): 3, ("not_avro", None): 6, ("empty", None): 3, ("tombstone", None): 3,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("place", ["schema_registry", "schemas"])

@@ -3,11 +3,16 @@
 import traceback
 
 import kafka
+import numpy as np
+import polars as pl
 import pytest
 
 from connectors import kafkaclient
+from connectors.kafka import _with_subjects
 from connectors.kafkaclient import SESSION_MS
 from connectors.kafkafast import NAMES, SAME, FastGroup, fast_settings
+from streamdp.data.schema import Schema
+from streamdp.data.times import TimeColumn
 from streamdp.errors import ConfigError
 
 
@@ -77,3 +82,10 @@ def test_an_unusable_value_is_not_shown() -> None:
     assert "hush" not in "".join(
         line for line in traceback.format_exception(caught.value) if "isolation_level" not in line
     )
+
+
+def test_a_record_without_a_key_takes_its_time_along() -> None:
+    schema = Schema({"a": (0, 1)}, "y", time=TimeColumn("at", "seconds"))
+    frame = pl.DataFrame({"a": [0.5] * 3, "y": [1.0] * 3, "at": ["10", "20", "30"]})
+    batch = _with_subjects(schema.encode(frame, np.arange(3), {}), [b"ann", None, b"bob"])
+    assert (batch.subjects, batch.times.tolist()) == ([b"ann", b"bob"], [10.0, 30.0])

@@ -1,7 +1,6 @@
 """Caps that renew: each period, each span of a period's length and all time, recomputed from the input alone."""
 
 import itertools
-import random
 import warnings
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -29,12 +28,10 @@ from streamdp.data.records import WHOLE, Shard
 from streamdp.data.subjects import Dated
 from streamdp.errors import BudgetError, ConfigError, LedgerConflictError, SchemaError, StoreMismatchError
 from streamdp.ledger import paging, sqlite_pages
-from streamdp.ledger.ledger import Ledger as LedgerClass
 from streamdp.ledger.periods import DAY, HOUR, MINUTE, RenewingCap, parse_cap
 from streamdp.store.operator import set_cap, set_caps
 from streamdp.store.report import ledger_status
 from streamdp.store.snapshot import Counts, Part
-from tests.support.crashes import Crashed, crash
 from tests.support.interruptions import interrupted
 from tests.support.plain_method import Plain
 
@@ -449,38 +446,6 @@ def test_spends_at_the_same_time_that_pass_the_total_together(place: str) -> Non
         b.rollback()
         assert admit(b, *[Dated("ann", NOW - LENGTH)] * 2) == [True, False]
         commit(b, 2)
-
-
-@pytest.mark.slow
-def test_random_crashes_charge_what_was_learned(tmp_path: Path) -> None:
-    """An independent count of what each job learned and committed, by person and period, over all crashes."""
-    rng, cap = random.Random(7), "eps=3 per 10 minutes, late 50 minutes, ahead 1 minute, total eps=8"
-    place = str(tmp_path / "people.db")
-    learned: Counter[Any] = Counter()
-    now = NOW
-    for _, job in zip(range(20), itertools.cycle("ab"), strict=False):
-        with open_job(place, job, cap, now) as store:
-            position = 0 if (found := store.load()) is None else found.position["row"]
-            waiting: Counter[Any] = Counter()
-            people = random.Random(f"{job} {position}").choices(range(6), k=25)
-            times = [NOW - 40 * MINUTE + LENGTH * (person + position) % (40 * MINUTE) for person in people]
-            mask = admit(store, *map(Dated, people, times))
-            waiting.update((p, t // LENGTH) for p, t, yes in zip(people, times, mask, strict=True) if yes)
-            if rng.random() < 0.5:
-                store._write = crash
-                with pytest.raises(Crashed):
-                    commit(store, position + 25)
-            else:
-                commit(store, position + 25)
-                learned += waiting
-        now += 20
-    with open_job(place, "reader", cap, now) as store:
-        ledger: LedgerClass | None = store.ledger
-        assert len(learned) > 15
-        for (person, period), n in learned.items():
-            assert n == ledger.spent(person, period * LENGTH).records <= 3
-        for person in range(6):
-            assert sum(n for (who, _), n in learned.items() if who == person) == ledger.spent(person).records <= 8
 
 
 def test_a_start_says_if_the_clock_is_far_behind_the_last_commit(tmp_path: Path) -> None:

@@ -1,24 +1,19 @@
 """Devices over the real service: reports are learned once, what is not from the agreed randomizer is dead."""
 
 import json
-import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from servers.process import free_ports
 from streamdp.client import Device
 from streamdp.config.job import JobConfig
 from streamdp.errors import SchemaError
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.store.store import Store
 from tests.support.node import node
-from tests.support.service import ServiceProcess, client, job
+from tests.support.service import client, job
 
 PERSON = {"dep_delay": 20.0, "origin": "JFK"}
 
@@ -208,54 +203,6 @@ def test_what_quantiles_ask_outlives_the_service_and_a_report_counts_once(tmp_pa
         dead = [one["reason"] for one in send(http, *bad)["dead"]]
         assert dead == ["impossible", "question", "budget", "malformed"]
     assert committed(config) == (81, 0, 4)
-
-
-@pytest.mark.slow
-def test_two_kills_of_a_service_lose_and_repeat_no_report_about_statistics(tmp_path: Path) -> None:
-    """Devices send the same reports until each has its answer; what was learned adds up to those that were learned.
-
-    A report that answers a document from before a kill, but the last one, and was not learned, is stale.
-    """
-    settings = SURVEY | {"cap": "eps=4", "store": "late.db"}
-    (tmp_path / "late.yaml").write_text(job(tmp_path, **settings).model_dump_json(by_alias=True, exclude_unset=True))
-    port = free_ports(tmp_path, ["service"])["service"]
-    reports: dict[str, dict[str, Any]] = {}
-    told: dict[str, str] = {}
-
-    def report(http: httpx.Client, name: str) -> None:
-        with suppress(httpx.HTTPError, SchemaError):
-            made = reports.get(name) or reports.setdefault(name, survey_report(http, name))
-            answer = send(http, made)
-            told[name] = "learned" if answer["learned"] else answer["dead"][0]["reason"]
-
-    names = [f"p{i}" for i in range(160)]
-    for size in (80, 160):
-        service = ServiceProcess(tmp_path, port)
-        with httpx.Client(base_url=service.address, timeout=60) as http, ThreadPoolExecutor(8) as pool:
-            sent = [pool.submit(report, http, name) for name in names[:size] if name not in told]
-            while len(told) < size // 2:
-                time.sleep(0.001)
-            service.kill()
-            wait(sent)
-    early = [name for name, outcome in told.items() if outcome == "learned"][:20]
-    with (
-        ServiceProcess(tmp_path, port) as service,
-        httpx.Client(base_url=service.address, timeout=60) as http,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        list(pool.map(lambda name: report(http, name), [name for name in names if name not in told] + early))
-    assert told.keys() == set(names)
-    assert {told[name] for name in early} == {"learned"}
-    assert {*told.values()} <= {"learned", "stale"}
-    taken = [reports[name] for name in names if told[name] == "learned"]
-    assert len(taken) > 130
-    (snapshot,) = Store.snapshots(str(tmp_path / "late.db"), "late")
-    assert (snapshot.counts.learned, snapshot.counts.refused) == (len(taken), 0)
-    state, by_part = snapshot.state, Counter(one["statistic"] for one in taken)
-    quantile = state["1 blocks"][:, 0].sum() + state["1 open"][-1]
-    assert (state["0 counts"][-1], quantile, state["2 counts"][-1]) == (by_part[0], by_part[1], by_part[2])
-    cells = Counter(cell for one in taken if one["statistic"] == 2 for cell in one["answer"])
-    assert state["2 counts"][:-1].tolist() == [cells[0], cells[1]]
 
 
 def survey_report(http: httpx.Client, name: str) -> dict[str, Any]:

@@ -3,11 +3,8 @@
 import contextlib
 import gc
 import hashlib
-import math
 import os
 import random
-import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -43,11 +40,10 @@ from streamdp.errors import (
 from streamdp.ledger.subject_key import ENVIRONMENT
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
-from streamdp.store.snapshot import Counts, Part, Snapshot
+from streamdp.store.snapshot import Counts, Part
 from streamdp.store.state_codec import StoredState, decode_state, encode_state
 from streamdp.store.store import Store
 from tests.support.busy import refused_as_busy
-from tests.support.paths import ROOT
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
@@ -642,37 +638,6 @@ def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(path: Pa
         make(path)
 
 
-def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
-    """Truncate the file or change bytes: it is refused with a typed error, or the snapshot is unchanged."""
-    path, copy = tmp_path / "job.db", tmp_path / "copy.db"
-    make(path, commits=20)
-    shutil.copy(tmp_path / "job.db.key", tmp_path / "copy.db.key")
-    whole = path.read_bytes()
-    rng = random.Random(2)
-    refused = 0
-    for trial in range(150):
-        damaged = bytearray(whole)
-        if trial % 10 == 0:
-            del damaged[rng.randrange(1, len(whole)) :]
-        else:
-            for _ in range(rng.choice([1, 1, 30])):
-                damaged[rng.choice([rng.randrange(len(whole)), rng.randrange(200)])] ^= 1 << rng.randrange(8)
-        for leftover in ("-wal", "-shm"):
-            Path(f"{copy}{leftover}").unlink(missing_ok=True)
-        copy.write_bytes(damaged)
-        try:
-            store = Store(copy, "trips", "print", cap=CAP)
-        except StoreError:
-            assert copy.read_bytes() == damaged
-            refused += 1
-            continue
-        with store:
-            snapshot = store.load()
-            assert equal(snapshot.state, STATE)
-            assert (snapshot.position, snapshot.counts) == ({"row": 20}, Counts(20))
-    assert refused > 30
-
-
 def test_a_damaged_snapshot_fails_its_checksum(path: Path, tmp_path: Path) -> None:
     for change in (
         "learned = 9",
@@ -691,60 +656,6 @@ def test_a_damaged_snapshot_fails_its_checksum(path: Path, tmp_path: Path) -> No
         refuses(path, StoreDamagedError)
         with pytest.raises(StoreDamagedError):
             Store.snapshot(path)
-
-
-WRITER = """
-import sys
-import numpy as np
-from streamdp.privacy.guarantees import PureDP
-from streamdp.store.store import Store
-from streamdp.store.snapshot import Counts
-with Store(sys.argv[1], "trips", "print", cap=PureDP(1e9)) as store:
-    last = store.load()
-    done = last.counts.learned if last else 0
-    print("open", flush=True)
-    while True:
-        subjects = [f"s{i % 97}" for i in range(done, done + 50)]
-        assert store.ledger.admit_many(subjects, PureDP(1)).all()
-        done += 50
-        store.commit({"theta": np.full(3000, float(done))}, {"row": done}, Counts(done))
-"""
-
-
-def start_writer(path: Path | str) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, env=environment
-    )
-
-
-@pytest.mark.slow
-def test_sigkill_loses_no_commit_and_counts_nothing_twice(place: str) -> None:
-    rng = random.Random(3)
-    reached, empty = 0, Snapshot("", "", "", 0, 0.0, Counts(), {}, {})
-    for _ in range(2):
-        process = start_writer(place)
-        assert process.stdout.readline() == "open\n"
-        with refused_as_busy():
-            Store(place, "trips", "print", cap=CAP)
-        deadline = time.monotonic() + 120
-        while (Store.snapshot(place, "trips") or empty).counts.learned == reached and time.monotonic() < deadline:
-            time.sleep(0.02)  # on a busy machine, the first commit takes a while
-        time.sleep(rng.uniform(0.0, 0.2))
-        running = Store.snapshot(place, "trips")  # readers need no lock
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        with Store(place, "trips", "print", cap=CAP) as store:
-            last = store.load()
-            done = last.counts.learned
-            assert done >= max(reached, 0 if running is None else running.counts.learned)
-            reached = done
-            assert last.position == {"row": done}
-            assert last.state["theta"].tolist() == [float(done)] * 3000
-            for i in range(97):
-                assert store.ledger.spent(f"s{i}").records == math.ceil((done - i) / 97)
-    assert reached > 0
 
 
 @pytest.mark.slow
