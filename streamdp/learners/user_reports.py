@@ -15,13 +15,7 @@ from streamdp.errors import ConfigError, SchemaError, check_choice, check_whole,
 from streamdp.learners.learner import WITH_DELTA, Collector, People
 from streamdp.learners.linear_problem import PLANNED_ONLY, USUAL, Columns, LinearProblem, Region, check_unplanned
 from streamdp.learners.open_users import OpenUsers, Users
-from streamdp.learners.user_answers import (
-    MOST_ITEMS,
-    UserReport,
-    averages,
-    is_within,
-    sensitivity_of_average,
-)
+from streamdp.learners.user_answers import MOST_ITEMS, UserReport, averages, is_within, sensitivity_of_average
 from streamdp.optim.asgd import Asgd, Reports
 from streamdp.optim.batch_steps import BatchSteps
 from streamdp.optim.domains import RealSpace

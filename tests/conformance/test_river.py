@@ -185,8 +185,7 @@ def data_for(model: Any, n: int, seed: int = 3) -> list[tuple[dict[str, float], 
 def test_a_pipeline_learns() -> None:
     """Accuracy over a stream of 4,000 at eps = 4; guessing gives one half. Seeded."""
     model = compose.Pipeline(
-        compose.Select("a", "b", "c"),
-        LDPASGDClassifier(features=["a", "b", "c"], budget=PureDP(4), seed=1, eta=1.0),
+        compose.Select("a", "b", "c"), LDPASGDClassifier(features=["a", "b", "c"], budget=PureDP(4), seed=1, eta=1.0)
     )
     score = evaluate.progressive_val_score(iter(records(4000, (False, True))), model, metrics.Accuracy())
     assert score.get() > 0.8

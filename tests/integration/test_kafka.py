@@ -512,11 +512,7 @@ def test_two_workers_share_and_hand_over(make_job: MakeJob, client: str) -> None
         wait_until(lambda: sum(job.positions.values()) == 2000)
         assert len(second.watcher.mine) == 4
         with pytest.raises(ConfigError, match="ledger"):
-            Worker(
-                job.source(client=client),
-                lambda: LDPASGDRegressor(features=["a"], budget="eps=1"),
-                second.store,
-            )
+            Worker(job.source(client=client), lambda: LDPASGDRegressor(features=["a"], budget="eps=1"), second.store)
         second.leave()
     assert job.counts == Counts(2000, 0, 0)
     assert first.done + second.done >= 2000

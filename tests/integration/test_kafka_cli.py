@@ -143,12 +143,7 @@ def test_produce_from_standard_input(tmp_path: Path, broker: Any, make_topic: Ca
     [
         (f"a,b\n{SECRET},2\n", ["--key", "c"], 3, "the header lacks the column 'c'"),
         (f"{SECRET},2\n", ["--key", "a"], 3, "the header lacks the column 'a'"),  # no header at all
-        (
-            f"a,b\n1,{SECRET}\n\n{SECRET}\n",
-            [],
-            3,
-            "row 4: expected 2 fields, got 1; the 1 records before it were sent",
-        ),
+        (f"a,b\n1,{SECRET}\n\n{SECRET}\n", [], 3, "row 4: expected 2 fields, got 1; the 1 records before it were sent"),
         (f"a,b\n1,{SECRET}\xff\n", [], 3, "not UTF-8"),
         ("", [], 3, "expected a header line"),
         ("a,a\n1,2\n", [], 3, "the header has a column twice"),

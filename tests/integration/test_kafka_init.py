@@ -42,20 +42,13 @@ def test_a_topic_is_drafted_as_a_file_of_its_records_is_and_learned(
     job, of_file = YamlText(text, "-").data, YamlText((tmp_path / "file.yaml").read_text(), "-").data
     assert job["schema"] == of_file["schema"]
     assert job["job"] == topic
-    assert job["source"] == {
-        "type": "kafka",
-        "topic": topic,
-        "brokers": broker.bootstrap,
-        "subject_from": "value",
-    }
+    assert job["source"] == {"type": "kafka", "topic": topic, "brokers": broker.bootstrap, "subject_from": "value"}
     assert job["model"] == {"trust": "process", "budget": "eps=1"}
     assert job["schema"]["features"]["city"] == ["Lyon", "Paris"]  # of 200 people each
     assert "NOT PRIVATE" in text
     code, out, _ = quick("check", "job.yaml")
     assert code == 2
-    assert [line.split(" is empty")[0].split("schema.")[1] for line in out.splitlines()] == [
-        "features.age",
-    ]
+    assert [line.split(" is empty")[0].split("schema.")[1] for line in out.splitlines()] == ["features.age"]
     text = text.replace("    age:", "    age: [0, 120]")
     (tmp_path / "job.yaml").write_text(text)
     quick.output("run", "job.yaml", "--max-records", str(N + len(others)))

@@ -122,10 +122,7 @@ def refused(bootstrap: str, options: dict[str, Any], match: str, caplog: pytest.
 
 @pytest.mark.parametrize(("address", "options"), [("sasl_bootstrap", scram), ("sasl_tls_bootstrap", both)])
 def test_a_wrong_password(
-    secure: Broker,
-    caplog: pytest.LogCaptureFixture,
-    address: str,
-    options: Callable[[Broker], dict[str, Any]],
+    secure: Broker, caplog: pytest.LogCaptureFixture, address: str, options: Callable[[Broker], dict[str, Any]]
 ) -> None:
     error = refused(
         getattr(secure, address),

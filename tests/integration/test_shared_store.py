@@ -9,11 +9,7 @@ import pytest
 
 from streamdp.data.records import WHOLE, Shard
 from streamdp.database import sqlite
-from streamdp.errors import (
-    FencedError,
-    LedgerConflictError,
-    StoreUnavailableError,
-)
+from streamdp.errors import FencedError, LedgerConflictError, StoreUnavailableError
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
 from streamdp.store.snapshot import Counts, Part

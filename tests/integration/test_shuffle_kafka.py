@@ -392,14 +392,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
         ("batch_size: BATCH", "cohort: {people: many}", 11, "cohort"),
     ],
 )
-def test_mistakes_in_a_job(
-    quick: Quick,
-    tmp_path: Path,
-    old: str,
-    new: str,
-    line: int | None,
-    said: str,
-) -> None:
+def test_mistakes_in_a_job(quick: Quick, tmp_path: Path, old: str, new: str, line: int | None, said: str) -> None:
     (tmp_path / "job.yaml").write_text(JOB.replace(old, new, 1).replace("BATCH", "100"))
     code, out, err = quick("shuffle", "mix", "job.yaml", bootstrap="127.0.0.1:9")
     assert (code, out, err.count("\n")) == (2, "", 1), err

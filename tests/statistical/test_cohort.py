@@ -20,10 +20,7 @@ from tests.support.sizes import some
 DELTA, PEOPLE, ROUNDS, TRIALS = 0.02, 10, 4, 20_000
 AGREED = Agreement(
     ShuffleClassifier(
-        features=["a"],
-        intercept=False,
-        budget=f"eps=1,delta={DELTA}",
-        cohort={"people": PEOPLE, "rounds": ROUNDS},
+        features=["a"], intercept=False, budget=f"eps=1,delta={DELTA}", cohort={"people": PEOPLE, "rounds": ROUNDS}
     ),
     minimum_share=0.5,
 )

@@ -119,13 +119,7 @@ CASES = [
         ("a", "b", "c"),
     ),
     Case(
-        PanPrivateClassifier,
-        "hinge",
-        GaussianDP(1),
-        ((1.41414, 0.01), 0.0),
-        ((-1.41414, 0.01), 0.0),
-        0.95,
-        (0.0, FAR),
+        PanPrivateClassifier, "hinge", GaussianDP(1), ((1.41414, 0.01), 0.0), ((-1.41414, 0.01), 0.0), 0.95, (0.0, FAR)
     ),
 ]
 HUBER = CASES[0]

@@ -99,10 +99,7 @@ def asked(estimator: str, budget: str, rows: Callable[[np.ndarray], np.ndarray] 
             target = value if estimator == "target" else float(side) if estimator == "class" else 0.0
             model.learn_encoded(np.full((1, 1), value), np.array([target]))
             assert model.n_asked + model.n_paired == 1
-            pair, mean = (
-                units_of(model).pairs[0, pair_bits.SUM],
-                units_of(model).summary[-1, ls.MEAN],
-            )
+            pair, mean = (units_of(model).pairs[0, pair_bits.SUM], units_of(model).summary[-1, ls.MEAN])
             found = {
                 "pair": pair,
                 "tail": units_of(model).tail_evidence[0, 0],

@@ -64,10 +64,7 @@ def lower_bound(budget: Budget, a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _attack(
-    scores_a: np.ndarray,
-    scores_b: np.ndarray,
-    loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    false_alarm: float,
+    scores_a: np.ndarray, scores_b: np.ndarray, loss: Callable[[np.ndarray, np.ndarray], np.ndarray], false_alarm: float
 ) -> float:
     if not 0 < false_alarm <= FALSE_ALARM:
         raise ValueError(f"false_alarm is at most {FALSE_ALARM:g}, got {false_alarm:g}")

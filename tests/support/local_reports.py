@@ -68,11 +68,7 @@ JOBS: dict[str, Definition] = {
     "softmax": definition(THREE, budget="eps=2", scaling="none"),
     "huber": definition(NUMBER, budget="eps=4"),
     "quantile": definition(NUMBER, mechanism="laplace", loss={"name": "quantile", "tau": 0.9}, scaling="declared"),
-    "squared": definition(
-        NUMBER,
-        loss="squared",
-        budget="eps=0.3",
-    ),
+    "squared": definition(NUMBER, loss="squared", budget="eps=0.3"),
     "transforms": definition(NUMBER, features=TRANSFORMS, budget="eps=4"),
     "groups": definition(NUMBER, features=GROUPS, budget="eps=4"),
 }

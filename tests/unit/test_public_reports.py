@@ -14,14 +14,7 @@ import yaml
 
 from connectors.avrorows import AvroDecoder
 from connectors.avroschemas import parsed
-from streamdp import (
-    GaussianDP,
-    LDPASGDRegressor,
-    LDPSGDClassifier,
-    Ledger,
-    PanPrivateClassifier,
-    PureDP,
-)
+from streamdp import GaussianDP, LDPASGDRegressor, LDPSGDClassifier, Ledger, PanPrivateClassifier, PureDP
 from streamdp.client import Client, Device
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch

@@ -16,13 +16,7 @@ from streamdp.errors import ConfigError, SchemaError
 from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
 from streamdp.estimators.labels import TRUTH_VALUES, target_of
-from streamdp.learners.user_answers import (
-    MOST_ITEMS,
-    UserReport,
-    averages,
-    is_within,
-    sensitivity_of_average,
-)
+from streamdp.learners.user_answers import MOST_ITEMS, UserReport, averages, is_within, sensitivity_of_average
 from streamdp.optim.losses import Loss
 from streamdp.privacy.entropy import Entropy, Rng
 from streamdp.privacy.mechanisms.response import chance_of_truth, respond

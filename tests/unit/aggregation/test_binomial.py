@@ -12,13 +12,7 @@ import pytest
 from scipy import stats
 
 from streamdp import ApproxDP, Gaussian
-from streamdp.aggregation.binomial import (
-    gaussian_step,
-    least_epsilon,
-    shift_of,
-    spent_delta,
-    tight_parameters,
-)
+from streamdp.aggregation.binomial import gaussian_step, least_epsilon, shift_of, spent_delta, tight_parameters
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError
 from streamdp.privacy.guarantees import gdp_delta

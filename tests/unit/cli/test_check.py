@@ -271,10 +271,7 @@ def test_a_plan_counts_the_reports_that_are_bits_about_units(
         {
             "job": "units",
             "source": {"path": "none.csv"},
-            "schema": {
-                "features": {f"x{i}": [-3, 3] for i in range(columns)},
-                "target": {"column": "y", **bounds},
-            },
+            "schema": {"features": {f"x{i}": [-3, 3] for i in range(columns)}, "target": {"column": "y", **bounds}},
             "model": {"trust": "nobody", "budget": f"eps={budget}", "loss": loss, "seed": 1},
             **({} if share is None else {"validation": {"share": share}}),
         }

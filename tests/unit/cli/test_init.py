@@ -225,10 +225,7 @@ def test_dates_as_people_write_them_have_their_format(
 @pytest.mark.parametrize(
     ("content", "notes"),
     [
-        (
-            "day,y\n01/02/2020,1\n03/04/2020,2\n",
-            ['format: "%d/%m/%Y", part', 'format: "%m/%d/%Y" fits, too'],
-        ),
+        ("day,y\n01/02/2020,1\n03/04/2020,2\n", ['format: "%d/%m/%Y", part', 'format: "%m/%d/%Y" fits, too']),
         ("a,y\n" + "1,Yes\n2,No\n3,NO\n" * 20, ["# some differ in case or blanks only, and count apart"]),
     ],
 )

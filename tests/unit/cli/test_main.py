@@ -166,11 +166,7 @@ def test_bytes_that_are_not_utf8_go_through(trained: Path) -> None:
         (["run", "data.csv", *FLAGS, "--feature", "delay=0:1"], 2, "--feature: a column is given twice"),
         (["run", "/dev", *FLAGS], 3, "/dev has no file that ends in .csv"),
         (["run", "", *FLAGS], 2, "expected a .yaml job, a data file"),
-        (
-            ["export", "data.db", "--to", "json", "-o", "no/x.json"],
-            2,
-            "cannot write no/x.json: there is no folder no",
-        ),
+        (["export", "data.db", "--to", "json", "-o", "no/x.json"], 2, "cannot write no/x.json: there is no folder no"),
         (["export", "data.db", "--to", "mlflow", "-o", "data.csv/x"], 2, "cannot write data.csv/x: not a directory"),
         (
             ["plan", "--loss", "huber", "--parameters", "100000", "--budget", "eps=1", "--error", "1"],

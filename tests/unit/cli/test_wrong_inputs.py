@@ -331,10 +331,7 @@ def test_wrong_commands(folder: Path, quick: Quick, arguments: str, code: int, s
 @pytest.mark.parametrize(
     ("classes", "said"),
     [
-        (
-            "[no, yes]",
-            "column 'married' (80); 'married': declare all its classes, written as in the data",
-        ),
+        ("[no, yes]", "column 'married' (80); 'married': declare all its classes, written as in the data"),
         ("[false]", "two or more distinct public categories"),
         ("[false, false]", "two or more distinct public categories"),
         ("true", "schema.target.classes"),

@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamdp import (
-    LDPASGDClassifier,
-    LDPASGDRegressor,
-)
+from streamdp import LDPASGDClassifier, LDPASGDRegressor
 from streamdp.config.definition import read_definition
 from streamdp.config.job import CommitConfig, load_config, make_config
 from streamdp.config.yaml12 import YamlText

@@ -455,10 +455,7 @@ JOB: dict[str, Any] = {
             {"format": "avro", "schema_registry": {"url": "http://h", "password": "x"}},
             "source.schema_registry.password",
         ),
-        (
-            {"format": "avro", "avro_schema": "s", "json_framing": "confluent"},
-            "json_framing: needs format: json",
-        ),
+        ({"format": "avro", "avro_schema": "s", "json_framing": "confluent"}, "json_framing: needs format: json"),
         ({"format": "xml"}, "source.format"),
         ({"format": "avro", "avro_schema": "d.log", "dead_letters": "d.log"}, "same as source.avro_schema"),
         ({"format": "avro", "schemas": {1: "s", 2: "d.log"}, "dead_letters": "d.log"}, "same as source.schemas"),
@@ -471,11 +468,7 @@ def test_settings_that_do_not_fit(given: dict[str, Any], match: str) -> None:
 
 @pytest.mark.parametrize("place", ["schema_registry", "schemas"])
 def test_a_job_learns_what_writers_of_several_schemas_framed(
-    broker: Broker,
-    make_topic: Callable[..., str],
-    tmp_path: Path,
-    place: str,
-    caplog: pytest.LogCaptureFixture,
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The registry fails at first, which the worker waits for; keys are framed, too."""
     topic = make_topic(1)

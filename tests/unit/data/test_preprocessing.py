@@ -134,10 +134,7 @@ def test_classes_become_indices():
     schema = Schema({"a": (0, 1)}, "y", classes=["low", "mid", "high"])
     batch = encode(schema, [{"a": "1", "y": v} for v in ("high", "low", "SECRET", None, "mid")])
     assert batch.y.tolist() == [2, 0, 1]
-    assert [(d.position, d.reason, d.column) for d in batch.dead] == [
-        (7, "unknown_class", "y"),
-        (8, "missing", "y"),
-    ]
+    assert [(d.position, d.reason, d.column) for d in batch.dead] == [(7, "unknown_class", "y"), (8, "missing", "y")]
 
 
 @pytest.mark.parametrize("classes", [("False", "True"), ("0", "1"), ("false", "true")])

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import (
-    ApproxDP,
-    GaussianDP,
-    Ledger,
-    PanPrivateClassifier,
-    PanPrivateRegressor,
-    ShuffleRegressor,
-)
+from streamdp import ApproxDP, GaussianDP, Ledger, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor
 from streamdp.errors import ConfigError, NotAtBoundaryError
 from streamdp.learners.batches import Batches
 from streamdp.privacy.grid_sum import GridSum

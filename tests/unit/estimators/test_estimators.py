@@ -447,11 +447,7 @@ def test_merged_models_whose_searches_are_done_are_stored_and_loaded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "records"),
-    [
-        (LDPASGDRegressor, {}, 10_000),
-        (WindowedRegressor, {"window": 1000}, 4000),
-    ],
+    ("kind", "options", "records"), [(LDPASGDRegressor, {}, 10_000), (WindowedRegressor, {"window": 1000}, 4000)]
 )
 def test_merged_models_with_targets_of_other_spreads_are_stored_and_loaded(
     kind: Any, options: dict[str, Any], records: int

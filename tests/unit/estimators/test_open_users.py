@@ -87,8 +87,7 @@ def test_a_record_without_a_subject_is_a_user_of_its_own(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("window", "items", "budget"),
-    some(product([1, 9, 40, 10_000], [1, 3], ["eps=4,delta=1e-6", "eps=2"]), 0, 7, 9, 14),
+    ("window", "items", "budget"), some(product([1, 9, 40, 10_000], [1, 3], ["eps=4,delta=1e-6", "eps=2"]), 0, 7, 9, 14)
 )
 @pytest.mark.slow
 def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int, budget: str) -> None:

@@ -11,13 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from streamdp import (
-    L2Ball,
-    LDPASGDClassifier,
-    LDPASGDRegressor,
-    PanPrivateClassifier,
-    WindowedClassifier,
-)
+from streamdp import L2Ball, LDPASGDClassifier, LDPASGDRegressor, PanPrivateClassifier, WindowedClassifier
 from streamdp.errors import ConfigError, SchemaError
 from tests.support.states import units_of
 

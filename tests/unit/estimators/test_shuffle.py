@@ -6,15 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import (
-    ApproxDP,
-    Hinge,
-    L2Ball,
-    Logistic,
-    PanPrivateClassifier,
-    PureDP,
-    ShuffleClassifier,
-)
+from streamdp import ApproxDP, Hinge, L2Ball, Logistic, PanPrivateClassifier, PureDP, ShuffleClassifier
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError

@@ -424,14 +424,7 @@ def test_wrong_parameters_are_refused() -> None:
     "block",
     [
         Cells(Index(), bins(0, (-1, -0.5, 0.5, 1))),
-        Cells(
-            Index(),
-            bins(
-                0,
-                tuple(np.linspace(-1, 1, 33)),
-            ),
-            ordered=True,
-        ),
+        Cells(Index(), bins(0, tuple(np.linspace(-1, 1, 33))), ordered=True),
         Values(Index(), 0),
         Values(Index(), 0, 0.25),
         Thirds(Index(), 0),

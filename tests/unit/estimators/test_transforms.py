@@ -8,11 +8,7 @@ import polars as pl
 import pytest
 
 import streamdp
-from streamdp import (
-    LDPASGDRegressor,
-    PanPrivateRegressor,
-    WindowedRegressor,
-)
+from streamdp import LDPASGDRegressor, PanPrivateRegressor, WindowedRegressor
 from streamdp.errors import ConfigError
 
 FEATURES: dict[str, Any] = {

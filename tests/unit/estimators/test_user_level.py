@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import (
-    ApproxDP,
-    GaussianDP,
-    L2Ball,
-    Ledger,
-    Logistic,
-    UserLevelLDPClassifier,
-    UserLevelLDPRegressor,
-)
+from streamdp import ApproxDP, GaussianDP, L2Ball, Ledger, Logistic, UserLevelLDPClassifier, UserLevelLDPRegressor
 from streamdp.aggregation.local_mean import UserMean
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators.features import SchemaWarning

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import (
-    Ledger,
-    PanPrivateRegressor,
-    ShuffleRegressor,
-    UserLevelLDPRegressor,
-    WindowedRegressor,
-    stats,
-)
+from streamdp import Ledger, PanPrivateRegressor, ShuffleRegressor, UserLevelLDPRegressor, WindowedRegressor, stats
 from streamdp.data.subjects import Dated
 from streamdp.errors import StreamDPError
 from streamdp.learners import series

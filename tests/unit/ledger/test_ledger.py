@@ -118,11 +118,7 @@ def test_compiled_gdp_delta_is_the_one_of_guarantees(mu: float, epsilon: float) 
 
 @pytest.mark.parametrize(
     ("cap", "spend", "n"),
-    [
-        (PureDP(3), PureDP(0.1), 30),
-        (GaussianDP(1), GaussianDP(0.1), 100),
-        (ApproxDP(3, 3e-6), ApproxDP(0.1, 1e-7), 30),
-    ],
+    [(PureDP(3), PureDP(0.1), 30), (GaussianDP(1), GaussianDP(0.1), 100), (ApproxDP(3, 3e-6), ApproxDP(0.1, 1e-7), 30)],
 )
 def test_a_cap_holds_as_many_spends_as_arithmetic_says(cap: Budget, spend: Budget, n: int) -> None:
     ledger = Ledger(cap)
@@ -152,12 +148,7 @@ def test_an_approx_cap_counts_gaussian_spends_or_the_others_by_the_first() -> No
 
 
 @pytest.mark.parametrize(
-    ("cap", "budget"),
-    [
-        (PureDP(3), ApproxDP(1, 1e-6)),
-        (PureDP(3), GaussianDP(1)),
-        (GaussianDP(3), ApproxDP(1, 1e-6)),
-    ],
+    ("cap", "budget"), [(PureDP(3), ApproxDP(1, 1e-6)), (PureDP(3), GaussianDP(1)), (GaussianDP(3), ApproxDP(1, 1e-6))]
 )
 def test_a_kind_the_cap_cannot_count_raises_before_anything_changes(cap: Budget, budget: Budget) -> None:
     ledger = Ledger(cap)

@@ -18,11 +18,7 @@ DOUBT = 6.0
 
 
 def problem(
-    smoothness: float = 1.0,
-    convexity: float = 0.0,
-    distance: float = 2.0,
-    bound: float = 1.5,
-    noise: float = 40.0,
+    smoothness: float = 1.0, convexity: float = 0.0, distance: float = 2.0, bound: float = 1.5, noise: float = 40.0
 ) -> Problem:
     """`noise` is the variance for a batch of one: privacy adds it to a sum, so a batch of b divides it by b^2."""
     return Problem(bound, smoothness, convexity, distance, lambda b: noise / b**2)

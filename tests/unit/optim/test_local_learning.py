@@ -131,10 +131,7 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
     X, y = records(600)
     for i in range(600):
         progress = units_of(model).progress
-        before, changes, total = (
-            model.learner.units.outward(path_of(model)[0]),
-            *progress[[k.CHANGES, k.TOTAL]],
-        )
+        before, changes, total = (model.learner.units.outward(path_of(model)[0]), *progress[[k.CHANGES, k.TOTAL]])
         model.learn_encoded(X[i : i + 1], y[i : i + 1])
         moved = progress[k.TOTAL] > total  # a gradient step; then theta moves anyway
         if progress[k.CHANGES] > changes and not moved and progress[k.COUNT] > 0:

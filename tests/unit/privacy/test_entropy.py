@@ -13,16 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from streamdp import (
-    ApproxDP,
-    Gaussian,
-    GaussianDP,
-    Laplace,
-    LDPASGDRegressor,
-    PanPrivateRegressor,
-    PrivUnit,
-    PureDP,
-)
+from streamdp import ApproxDP, Gaussian, GaussianDP, Laplace, LDPASGDRegressor, PanPrivateRegressor, PrivUnit, PureDP
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import LARGEST, Entropy, SeededEntropy, entropy
 from streamdp.privacy.guarantees import Budget
@@ -348,12 +339,7 @@ def test_a_seeded_generator_is_not_the_callers() -> None:
 
 # --- low bits
 
-ADDITIVE = [
-    (Laplace, PureDP(1)),
-    (Laplace, PureDP(37.0)),
-    (Gaussian, GaussianDP(0.3)),
-    (Gaussian, ApproxDP(1, 1e-6)),
-]
+ADDITIVE = [(Laplace, PureDP(1)), (Laplace, PureDP(37.0)), (Gaussian, GaussianDP(0.3)), (Gaussian, ApproxDP(1, 1e-6))]
 entries = st.floats(-1, 1, allow_subnormal=True)
 
 

@@ -14,12 +14,7 @@ import pytest
 
 from streamdp.aggregation import binomial
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffled
-from streamdp.errors import (
-    BudgetError,
-    ConfigError,
-    NotAvailableError,
-    SchemaError,
-)
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError
 from streamdp.optim import loops
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.protocol.agreement import Agreement

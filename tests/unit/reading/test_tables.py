@@ -108,10 +108,7 @@ def test_windows_of_time_and_a_feature_that_comes_twice_have_no_tables() -> None
     late.close_batch()
     with pytest.raises(NotAvailableError, match="without every"):
         late.tables()
-    for declared in (
-        {"proportion": "smoker", "by": "smoker"},
-        {"proportion": "smoker", "by": ["smoker", "region"]},
-    ):
+    for declared in ({"proportion": "smoker", "by": "smoker"}, {"proportion": "smoker", "by": ["smoker", "region"]}):
         model = stats.Statistics({"a": declared}, FEATURES, "eps=1", "window")
         model.learn_many(people(1_000))
         model.close_batch()

@@ -35,17 +35,7 @@ from streamdp.store.snapshot import Counts, Part, Snapshot
 from streamdp.store.store import Store
 from tests.support.crashing import Crash
 from tests.support.memory import BAD
-from tests.support.shards import (
-    CAP,
-    SIZE,
-    ScriptedShards,
-    Streams,
-    check_exact,
-    found,
-    replay,
-    run_quietly,
-    streams,
-)
+from tests.support.shards import CAP, SIZE, ScriptedShards, Streams, check_exact, found, replay, run_quietly, streams
 
 
 @pytest.fixture

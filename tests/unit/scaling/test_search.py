@@ -90,9 +90,7 @@ def test_merged_searches_know_all_bits() -> None:
     assert merged.asked == sum(part.asked for part in parts)
     np.testing.assert_array_equal(merged.units.columns, parts[1].units.columns)
     np.testing.assert_allclose(
-        merged.learned()["posterior"],
-        sum(part.learned()["posterior"] for part in parts),
-        rtol=1e-5,
+        merged.learned()["posterior"], sum(part.learned()["posterior"] for part in parts), rtol=1e-5
     )
 
 

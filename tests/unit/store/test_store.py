@@ -48,11 +48,7 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
 CAP = PureDP(1)
-STATE: dict[str, Any] = {
-    "theta": np.array([0.1, -0.0, 5e-324, 1e308]),
-    "n_seen": 3,
-    "inner": {"names": ["a", "b"]},
-}
+STATE: dict[str, Any] = {"theta": np.array([0.1, -0.0, 5e-324, 1e308]), "n_seen": 3, "inner": {"names": ["a", "b"]}}
 
 
 on_a_server = pytest.mark.parametrize("place", [pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
@@ -171,14 +167,7 @@ def test_a_stored_state_is_decoded_when_it_is_read() -> None:
 
 def test_states_of_anything_else_are_refused_before_writing(place: str) -> None:
     with Store(place, "trips", "print") as store:
-        for value in (
-            object(),
-            b"bytes",
-            np.array(["text"]),
-            np.zeros(2, np.float16),
-            {1: 2},
-            {"__array__": "<f8"},
-        ):
+        for value in (object(), b"bytes", np.array(["text"]), np.zeros(2, np.float16), {1: 2}, {"__array__": "<f8"}):
             with pytest.raises(StoreError, match=r"state\['bad'\]"):
                 store.commit({"bad": value}, {}, Counts())
         with pytest.raises(StoreError, match="position"):
@@ -639,13 +628,7 @@ def test_an_empty_file_was_cut_and_a_log_without_its_database_is_damage(path: Pa
 
 
 def test_a_damaged_snapshot_fails_its_checksum(path: Path, tmp_path: Path) -> None:
-    for change in (
-        "learned = 9",
-        "position = '{}'",
-        "state = '{}'",
-        "state = x'00ff'",
-        "committed_at = 'then'",
-    ):
+    for change in ("learned = 9", "position = '{}'", "state = '{}'", "state = x'00ff'", "committed_at = 'then'"):
         for file in tmp_path.iterdir():
             file.unlink()
         make(path)

@@ -239,14 +239,7 @@ def test_tau_is_that_of_pairs() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"most_queries": 0},
-        {"outliers": 0.0},
-        {"outliers": 0.3},
-        {"failure": 0.0},
-        {"failure": 0.6},
-    ],
+    "change", [{"most_queries": 0}, {"outliers": 0.0}, {"outliers": 0.3}, {"failure": 0.0}, {"failure": 0.6}]
 )
 def test_bad_parameters_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
