@@ -22,14 +22,12 @@ from connectors.jsonrows import FRAME_BYTES, encode_objects
 from connectors.kafkakeys import NoSubject
 from connectors.recordblocks import MAX_RECORD_BYTES
 from streamdp.data.records import FLOAT_TEXT, Batch, DeadLetter, Encoder, Position, Subject
-from streamdp.errors import ConfigError, needs
+from streamdp.errors import ConfigError, needing
 
-try:
+with needing("Avro", "avro"):
     from fastavro._read_common import SchemaResolutionError
     from fastavro._read_py import read_data
     from fastavro.io.binary_decoder import BinaryDecoder
-except ImportError:
-    raise ConfigError(needs("Avro", "avro")) from None
 
 _UNKNOWN = "unknown_schema"
 _UNRESOLVED = (SchemaResolutionError, AttributeError, KeyError, TypeError)

@@ -12,15 +12,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamdp.errors import ConfigError, needs
+from streamdp.errors import ConfigError, file_errors, needing
 
-try:
+with needing("Avro", "avro"):
     from fastavro._read_py import match_schemas
     from fastavro.read import LOGICAL_READERS
     from fastavro.repository.base import SchemaRepositoryError
     from fastavro.schema import load_schema, parse_schema
-except ImportError:
-    raise ConfigError(needs("Avro", "avro")) from None
 
 Layout = tuple[Any, dict[str, Any], Any]
 """What fastavro reads a value by: the schema it was written with, the named types, and the reader's schema or None."""
@@ -56,11 +54,8 @@ def read_schema(path: str) -> AvroSchema:
     """
     if not path.endswith(".avsc"):
         raise ConfigError(f"{path}: expected an Avro schema in a file whose name ends in .avsc")
-    try:
-        with open(path, "rb"):
-            pass
-    except OSError as error:
-        raise ConfigError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+    with file_errors(ConfigError, path), open(path, "rb"):
+        pass
     return _checked(path, lambda: [load_schema(path)])
 
 
@@ -71,10 +66,8 @@ def read_schemas(schemas: str | Mapping[int, str]) -> dict[int, AvroSchema]:
     Raises `ConfigError` as `read_schema`, and for a folder without such files.
     """
     if isinstance(schemas, str):
-        try:
+        with file_errors(ConfigError, schemas):
             names = [name.removesuffix(".avsc") for name in os.listdir(schemas) if name.endswith(".avsc")]
-        except OSError as error:
-            raise ConfigError(f"{schemas}: {(error.strerror or 'cannot be read').lower()}") from None
         paths = {int(name): str(Path(schemas, f"{name}.avsc")) for name in names if re.fullmatch("0|[1-9][0-9]*", name)}
         if not paths:
             raise ConfigError(f"{schemas}: expected files with the names <id>.avsc, such as 7.avsc")

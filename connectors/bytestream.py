@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from connectors.textform import Converter, TextForm
-from streamdp.errors import SourceError, needs
+from streamdp.errors import SourceError, file_errors, needing
 
 _GZIP = 31  # zlib's window bits of 15, with the header and the checksum of gzip
 _ZSTD_WINDOW = 1 << 31  # bytes: what `zstd --long=31` writes
@@ -73,10 +73,8 @@ def gzip() -> Unpacker:
 
 def zstandard() -> Unpacker:
     """For the frames of a Zstandard file. Raises `SourceError` without the extra `zstd`."""
-    try:
+    with needing("a Zstandard file", "zstd", SourceError):
         from zstandard import ZstdDecompressor, ZstdError
-    except ImportError:
-        raise SourceError(needs("a Zstandard file", "zstd")) from None
     return Unpacker(ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj, ZstdError, 512)  # 16 MiB at most
 
 
@@ -118,12 +116,10 @@ class ByteStream:
             stdin: Any = sys.stdin.buffer
             self._file = stdin if hasattr(stdin, "read1") else io.BufferedReader(stdin)
             return
-        try:
+        with file_errors(SourceError, f"cannot open {path}"):
             self._file = open(path, "rb")  # noqa: SIM115 - `close` closes it
             while self._head is not None:
                 self._begin(self._file.read1(len(_MAGIC["Zstandard"])))
-        except OSError as error:
-            raise SourceError(f"cannot open {path}: {_why(error)}") from None
 
     def _begin(self, piece: bytes) -> None:
         """Take the next of the first bytes; b"" is the end of the file."""
@@ -188,7 +184,7 @@ class ByteStream:
         except DamagedError:
             raise SourceError(f"{self.name} is damaged: its {self._kind} stream cannot be unpacked") from None
         except OSError as error:
-            raise SourceError(f"cannot read {self.name}: {_why(error)}") from None
+            raise SourceError(f"cannot read {self.name}: {(error.strerror or type(error).__name__).lower()}") from None
 
     def _take(self, size: int) -> bytes | None:
         """What is there without reading the file; None if nothing is."""
@@ -262,7 +258,3 @@ class ByteStream:
         except FileNotFoundError:
             return False
         return True
-
-
-def _why(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()

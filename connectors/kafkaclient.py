@@ -11,7 +11,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer, errors
 from kafka.protocol.metadata import MetadataRequest
 
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError, needs
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StreamDPError, file_errors, needs
 
 OURS = {"enable_auto_commit", "auto_offset_reset", "group_id", "key_deserializer", "value_deserializer"}
 """Consumer options that exactly-once counting decides."""
@@ -228,10 +228,8 @@ def _answers(server: str, protocol: str, options: Mapping[str, object]) -> bool:
 
 def _with_tls(plain: socket.socket, server: str, host: str, options: Mapping[str, Any]) -> ssl.SSLSocket:
     """TLS on an open socket; raises `SourceError` if a certificate does not fit."""
-    try:
+    with file_errors(SourceError, "cannot read the certificates in ssl_cafile"):
         context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
-    except OSError as error:
-        raise SourceError(f"cannot read the certificates in ssl_cafile: {error.strerror or 'not PEM'}") from None
     context.check_hostname = options.get("ssl_check_hostname", True)
     try:
         return context.wrap_socket(plain, server_hostname=host)

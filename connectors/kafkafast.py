@@ -16,12 +16,10 @@ from kafka.structs import MemberState
 
 from connectors.kafkaclient import METADATA_MS, RECONNECT_MS, SESSION_MS, explain_refusal
 from connectors.kafkagroup import Messages, OnChange
-from streamdp.errors import ConfigError, needs
+from streamdp.errors import ConfigError, needing
 
-try:
+with needing("the client confluent", "kafka-fast"):
     from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-except ImportError:
-    raise ConfigError(needs("the client confluent", "kafka-fast")) from None
 
 NAMES = {
     "fetch_max_wait_ms": "fetch.wait.max.ms",

@@ -15,12 +15,10 @@ import orjson
 
 from connectors.jsonrows import encode_json
 from streamdp.data.records import Batch, Encoder, Position, Source, check_poll
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs, raise_alone
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needing, raise_alone
 
-try:
+with needing("a Redis stream", "redis"):
     import redis
-except ImportError:
-    raise ConfigError(needs("a Redis stream", "redis")) from None
 
 MOST_ENTRIES = 10_000
 """The most entries of one poll, so that neither side needs much memory."""

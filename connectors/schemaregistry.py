@@ -7,12 +7,10 @@ from typing import Any
 from urllib.parse import quote
 
 from connectors.avroschemas import AvroSchema, parsed
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needing
 
-try:
+with needing("a schema registry", "avro"):
     import httpx
-except ImportError:
-    raise ConfigError(needs("a schema registry", "avro")) from None
 
 TIMEOUT_S, CONNECT_TIMEOUT_S = 5.0, 1.0
 _ABSENT = (40401, 40402, 40403)

@@ -292,3 +292,21 @@ class FencedError(StoreError):
     def __init__(self, message: str, shard: Any = None) -> None:
         super().__init__(message)
         self.shard = shard
+
+
+@contextlib.contextmanager
+def file_errors(kind: type[StreamDPError], what: object) -> Iterator[None]:
+    """Raise an error of this `kind` in place of an `OSError`, with `what` was done before the reason of the system."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {(error.strerror or type(error).__name__).lower()}") from None
+
+
+@contextlib.contextmanager
+def needing(what: str, extra: str, kind: type[StreamDPError] = ConfigError) -> Iterator[None]:
+    """Raise `ConfigError`, or an error of this `kind`, in place of one of an import: `what` needs this `extra`."""
+    try:
+        yield
+    except ImportError:
+        raise kind(needs(what, extra)) from None

@@ -27,7 +27,7 @@ from streamdp.errors import (
     TooFewUsersError,
     check_choice,
     is_number,
-    needs,
+    needing,
 )
 from streamdp.estimators.door import Trust, chosen
 from streamdp.estimators.frames import as_frame
@@ -38,14 +38,12 @@ from streamdp.optim.losses import Hinge, Loss, LossName
 from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
 from streamdp.privacy.statement import with_notes
 
-try:
+with needing("streamdp.sklearn", "sklearn"):
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
-except ImportError:
-    raise ConfigError(needs("streamdp.sklearn", "sklearn")) from None
 
 _NUMBERS = "expected numbers; a frame with text needs features={...}, with the categories of its columns"
 __all__ = ["PrivateClassifier", "PrivateRegressor"]

@@ -19,6 +19,7 @@ from streamdp.errors import (
     SourceError,
     SourceUnavailableError,
     StoreUnavailableError,
+    file_errors,
 )
 from streamdp.store.snapshot import Snapshot
 
@@ -83,11 +84,8 @@ def run_worker(
             from streamdp.runtime.prometheus import Metrics
 
             metrics = Metrics(amount(spend), source.lag)
-            try:
+            with file_errors(ConfigError, f"--metrics-port {metrics_port}"):
                 display.metrics(metrics.serve(metrics_port))
-            except OSError as error:
-                reason = (error.strerror or "cannot listen").lower()
-                raise ConfigError(f"--metrics-port {metrics_port}: {reason}") from None
             observers.append(metrics)
         publish: list[Callable[[list[Snapshot]], None]] = []
         if (topic := _patiently(kafka.build_snapshot_topic)) is not None:

@@ -6,7 +6,7 @@ import typer
 
 from streamdp.cli.app import app
 from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, Trace, say
-from streamdp.errors import ConfigError, needs
+from streamdp.errors import ConfigError, needing
 
 
 @app.command(epilog="Example: streamdp serve service.yaml --port 8000")
@@ -47,10 +47,8 @@ def serve(
             unusable[path] = error
     if not configs:
         raise next(iter(unusable.values()))
-    try:
+    with needing("streamdp serve", "service"):
         from streamdp.service.server import serve as run
-    except ModuleNotFoundError:
-        raise ConfigError(needs("streamdp serve", "service")) from None
     for config in configs:
         takes_records = isinstance(config.source, CallsConfig) and config.shuffled is None
         if takes_records and (sentence := cheaper(config)) is not None:

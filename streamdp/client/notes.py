@@ -8,7 +8,7 @@ from typing import Any
 
 from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
-from streamdp.errors import SourceError, check_path, closed_on_error
+from streamdp.errors import SourceError, check_path, closed_on_error, file_errors
 
 _FORMAT = 1
 
@@ -29,14 +29,10 @@ class ReportNotes:
             self._read()
 
     def _read(self) -> None:
-        if self._path is None:
+        if self._path is None or not os.path.exists(self._path):
             return
-        try:
+        with file_errors(SourceError, self._path):
             text = Path(self._path).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise SourceError(f"{self._path}: {(error.strerror or 'cannot be read').lower()}") from None
         found = None
         with contextlib.suppress(ValueError):
             found = json.loads(text)
@@ -53,10 +49,8 @@ class ReportNotes:
         """Write a JSON `value` durably as the note of a `key` in a `table`, or raise `SourceError`."""
         tables = self._held | {table: self._held[table] | {key: value}}
         if self._path is not None:
-            try:
+            with file_errors(SourceError, self._path):
                 write_durably(self._path, json.dumps({"format": _FORMAT, "tables": tables}))
-            except OSError as error:
-                raise SourceError(f"{self._path}: {(error.strerror or 'cannot be written').lower()}") from None
         self._held = tables
 
     def close(self) -> None:

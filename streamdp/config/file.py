@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from streamdp.config.settings import ReadConfig
 from streamdp.data.notation import Notation
 from streamdp.data.records import PACKED, Encoder
-from streamdp.errors import SourceError
+from streamdp.errors import SourceError, file_errors
 
 if TYPE_CHECKING:
     from connectors.recordfile import FileList, RecordFile
@@ -184,10 +184,8 @@ class FileSourceConfig(ReadConfig):
             return self.paths
         if self.follow:
             raise SourceError(f"cannot follow {self.path}: it is a folder, and follow needs a file")
-        try:
+        with file_errors(SourceError, f"cannot read {self.path}"):
             names = [name for name in sorted(os.listdir(self.path)) if _known(name) == self.type]
-        except OSError as error:
-            raise SourceError(f"cannot read {self.path}: {(error.strerror or 'not a folder').lower()}") from None
         if not names:
             endings = ", ".join(_ENDINGS[self.type])
             raise SourceError(f"{self.path} has no file that ends in {endings}; check source.type")

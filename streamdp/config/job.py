@@ -34,7 +34,7 @@ from streamdp.config.shuffle import MixerSourceConfig, ShuffleSourceConfig
 from streamdp.config.spark import SparkSourceConfig
 from streamdp.config.trust import ESTIMATORS, STATISTICS, completed
 from streamdp.config.yaml12 import YamlText
-from streamdp.errors import ConfigError, SourceError
+from streamdp.errors import ConfigError, SourceError, file_errors
 from streamdp.estimators.door import trust_of
 from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
@@ -325,9 +325,8 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
     shows no value.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+        with file_errors(ConfigError, path):
+            text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         check_no_store(str(path))
         raise ConfigError(f"{path}: expected UTF-8 text") from None

@@ -6,7 +6,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from streamdp.database.interface import Database
 from streamdp.database.sqlite import SQLiteFile
-from streamdp.errors import ConfigError, StoreError, check_path, needs
+from streamdp.errors import StoreError, check_path, needing
 
 _SQLITE = "sqlite:///"
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+[a-z0-9]+)?://")  # postgres:// as hosts of databases write it
@@ -28,10 +28,8 @@ def open_database(url_or_path: str | os.PathLike[str], job: str | None) -> Datab
     kind = place.partition("://")[0]
     if not _POSTGRESQL.match(place):
         raise StoreError(f"expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got {kind}")
-    try:
+    with needing("a PostgreSQL store", "postgres"):
         from streamdp.database.postgres import PostgresNamespace  # here, because few jobs need it
-    except ImportError:
-        raise ConfigError(needs("a PostgreSQL store", "postgres")) from None
     address = _address(_POSTGRESQL.sub("postgresql://", place, count=1))
     if address is None:
         raise StoreError("expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE, got a malformed URL")

@@ -25,6 +25,7 @@ from streamdp.errors import (
     StoreUnavailableError,
     check_path,
     closed_on_error,
+    file_errors,
     raise_alone,
 )
 from streamdp.system import NO_LINK
@@ -211,11 +212,8 @@ class SQLiteFile(Database):
             if not self._lock.alone():  # it was removed since this process has taken its lock, and others begin it, too
                 raise StoreUnavailableError(f"another process begins {self.name} at this moment")
             self._check_absent()
-            with self.errors():
-                try:
-                    self._create(form, fill)
-                except OSError as error:
-                    raise StoreError(f"cannot create {self.name}: {error.strerror}") from None
+            with self.errors(), file_errors(StoreError, f"cannot create {self.name}"):
+                self._create(form, fill)
             self._made = not self.losses  # an accepted loss stays known
         if self._job is not None:
             self._lock.share()

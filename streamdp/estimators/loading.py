@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from streamdp import estimators
-from streamdp.errors import StoreDamagedError, StoreError, StoreVersionError, StreamDPError, check_path
+from streamdp.errors import StoreDamagedError, StoreError, StoreVersionError, StreamDPError, check_path, file_errors
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.saving import DOMAINS, FORMAT, VERSION, checksum
 from streamdp.optim.losses import LOSSES
@@ -27,12 +27,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     name = check_path("load", path)
     try:
-        with open(name, encoding="utf-8") as file:
+        with file_errors(StoreError, f"cannot read {name}"), open(name, encoding="utf-8") as file:
             document = json.load(file)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError
-    except OSError as error:
-        raise StoreError(f"cannot read {name}: {(error.strerror or type(error).__name__).lower()}") from None
     except (ValueError, RecursionError):
         raise StoreDamagedError(f"{name}: expected a file that the method save of a model wrote") from None
     if document.get("version") != VERSION:

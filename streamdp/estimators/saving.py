@@ -12,7 +12,7 @@ from hashlib import blake2b
 import numpy as np
 
 from streamdp.database.durable import write_durably
-from streamdp.errors import ConfigError, StoreError
+from streamdp.errors import ConfigError, StoreError, file_errors
 from streamdp.optim.domains import Box, L2Ball, RealSpace
 from streamdp.optim.losses import Loss
 from streamdp.privacy.guarantees import ApproxDP, GaussianDP, PureDP
@@ -37,10 +37,8 @@ def save(path: str, kind: str, parameters: Mapping[str, object], state: dict[str
     written = {name: _written(name, value) for name, value in parameters.items()}
     text = json.dumps({"estimator": kind, "parameters": written, "state": encode_state(state)})
     document = {"format": FORMAT, "version": VERSION, "checksum": checksum(text), "model": text}
-    try:
+    with file_errors(StoreError, f"cannot write {path}"):
         write_durably(path, json.dumps(document) + "\n")
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {(error.strerror or type(error).__name__).lower()}") from None
 
 
 def _written(name: str, value: object) -> object:

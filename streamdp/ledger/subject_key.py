@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 
 from streamdp.database.durable import write_durably
-from streamdp.errors import ConfigError, StoreError, StoreMismatchError
+from streamdp.errors import ConfigError, StoreError, StoreMismatchError, file_errors
 from streamdp.system import is_trusted
 
 ENVIRONMENT = "STREAMDP_SUBJECT_KEY"
@@ -90,10 +90,8 @@ def make_key(path: str | None) -> bytes:
             " hexadecimal digits, the same for every worker, and keep them"
         )
     key = secrets.token_bytes(KEY_BYTES)
-    try:
+    with file_errors(StoreError, f"cannot write {path}"):
         write_durably(path, key.hex(), replace=False)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
     return key
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from streamdp.data.records import Position, RawRecord, Source
 from streamdp.database.durable import write_durably
 from streamdp.database.file_lock import FileLock
-from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError, SourceError, file_errors
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.shuffle_wire import (
@@ -102,12 +102,10 @@ class Notes:
             raise
 
     def _read(self, path: str) -> None:
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        if not self.path.exists():
             return
-        except OSError as error:
-            raise SourceError(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+        with file_errors(SourceError, path):
+            text = self.path.read_text(encoding="utf-8")
         try:
             notes = json.loads(text)
             theirs, self.position = notes["agreement"], notes["position"]
@@ -131,10 +129,8 @@ class Notes:
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Write the `content` of the file at `path` durably. Raises `SourceError` if that fails."""
-    try:
+    with file_errors(SourceError, path):
         write_durably(str(path), content)
-    except OSError as error:
-        raise SourceError(f"{path}: {(error.strerror or 'cannot be written').lower()}") from None
 
 
 class Announcements:

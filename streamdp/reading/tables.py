@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.data.late import pl
-from streamdp.errors import ConfigError, NotAvailableError, check_whole, needs
+from streamdp.errors import ConfigError, NotAvailableError, check_whole, needing
 from streamdp.reading.estimates import as_lists
 
 _MOST_CELLS = 1 << 24
@@ -41,10 +41,8 @@ class Counted:
 @contextmanager
 def _exact() -> Iterator[Any]:
     """The library of the graphical model, in doubles."""
-    try:
+    with needing("a table that is consistent with others", "tables", NotAvailableError):
         import jax
-    except ImportError:
-        raise NotAvailableError(needs("a table that is consistent with others", "tables")) from None
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import mbi

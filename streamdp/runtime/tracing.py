@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from streamdp.errors import ConfigError, needs
+from streamdp.errors import needing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -62,13 +62,11 @@ def tracing(exporter: "SpanExporter | None" = None) -> Iterator[None]:
     `ConfigError` if the extra `otel` is not installed.
     """
     global _tracer
-    try:
+    with needing("tracing", "otel"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError:
-        raise ConfigError(needs("tracing", "otel")) from None
     named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "streamdp")}
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter(timeout=END_S)))

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from streamdp.config.job import NOTHING, Accepted, JobConfig
-from streamdp.errors import ConfigError, StreamDPError, place_of
+from streamdp.errors import ConfigError, StreamDPError, file_errors, place_of
 from streamdp.runtime.signals import stopped_by_signals
 from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
@@ -128,15 +128,12 @@ def serve(
 
 def listen(host: str, port: int) -> socket.socket:
     """Open a socket that listens on `host` and `port` (0: any free port). Raises `ConfigError` if it cannot."""
-    try:
+    with file_errors(ConfigError, f"--host {host} --port {port}"):
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.create_server(address[:2], family=family, backlog=2048)
         # Connections inherit it. Without it, an answer waits up to 40 ms for the acknowledgement of its own headers.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
-    except OSError as error:
-        reason = (error.strerror or "not an address").lower()
-        raise ConfigError(f"--host {host} --port {port}: {reason}") from None
 
 
 def _note_unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

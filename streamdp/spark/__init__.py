@@ -1,13 +1,11 @@
 """Learning on a Spark cluster: executors learn the shards of a batch, and the driver commits them together."""
 
-from streamdp.errors import NotAvailableError, needs
+from streamdp.errors import NotAvailableError, needing
 
-try:
+with needing("streamdp.spark", "spark", NotAvailableError):
     import nacl as _nacl  # noqa: F401
     import pyarrow as _pyarrow  # noqa: F401
     import pyspark as _pyspark  # noqa: F401
-except ModuleNotFoundError:
-    raise NotAvailableError(needs("streamdp.spark", "spark")) from None
 
 from streamdp.spark.learning import StreamLearner, learn, learn_stream
 from streamdp.spark.predicting import predict
