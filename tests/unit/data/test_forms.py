@@ -6,13 +6,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdp import LDPASGDRegressor
 from streamdp.config.job import make_config
 from streamdp.config.schema import SchemaConfig
 from streamdp.data.dates import PARTS
@@ -157,33 +155,6 @@ def test_rows_are_bounded_and_no_record_depends_on_another(records: list[dict[st
 def test_contradictions_are_refused(declared: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         Schema({"x": declared}, "y")
-
-
-def test_one_learner_for_records_frames_and_arrays() -> None:
-    features = {"age": (0, 100), "city": {"categories": ["Paris", "Lyon"], "other": True, "missing": "category"}}
-    ages, cities, y = [10.0, 20.0, 30.0], ["Lyon", None, "Rome"], [1.0, 2.0, 3.0]
-    many = {
-        "pandas": (pd.DataFrame({"age": ages, "city": cities}), pd.Series(y)),
-        "polars": (pl.DataFrame({"age": ages, "city": cities}), pl.Series(y)),
-        "numpy": (np.array(list(zip(ages, cities, strict=True)), dtype=object), np.array(y)),
-    }
-
-    def model() -> LDPASGDRegressor:
-        return LDPASGDRegressor(features=features, target=(0, 5), seed=1)
-
-    one = model()
-    for age, city, target in zip(ages, cities, y, strict=True):
-        one.learn_one({"age": age, "city": city}, target)
-    expected = [one.predict_one({"age": a, "city": c}) for a, c in zip(ages, cities, strict=True)]
-    for kind, (X, targets) in many.items():
-        learner = model()
-        learner.learn_many(X, targets)
-        assert np.array_equal(learner.theta, one.theta), kind
-        predicted = learner.predict_many(X)
-        assert type(predicted).__module__.partition(".")[0] == kind
-        assert list(predicted) == pytest.approx(expected)
-    with pytest.raises(SchemaError, match=r"expected shape \(n, 2\)"):
-        one.learn_many(many["numpy"][0][:, :1], y)
 
 
 def base64_of(unscaled: int, size: int) -> str:

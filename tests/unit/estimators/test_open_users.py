@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -203,27 +202,6 @@ def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
     learner.close_batch()
     assert not people_of(learner).rows.any()
     assert needle not in pickle.dumps(learner.state_dict())
-
-
-def test_an_interrupted_call_puts_no_record_into_two_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The places of taken records are not used again in the window; the counts include them."""
-    sizes = sizes_of_reports(monkeypatch)
-    X, y, _ = data(1, 20)
-    learner = model(items_per_user=10, window=20)
-    learner.learn_encoded(X[:4], y[:4], subjects=list("abab"))
-
-    class Interrupting(list):  # type: ignore[type-arg]
-        def __iter__(self) -> Iterator[Any]:
-            yield (b"a", 0)
-            raise KeyboardInterrupt
-
-    people = people_of(learner)
-    with pytest.raises(KeyboardInterrupt):
-        people.take(X[4:8], y[4:8], Interrupting([(b"a", 0), (b"b", 0)] * 2), None)
-    assert people.at == 8
-    learner.learn_encoded(X[8:], y[8:], subjects=list("ab" * 6))
-    assert sizes == [9, 8]
-    assert (learner.at_boundary, people.held) == (True, 0)
 
 
 def test_merged_averages_by_records() -> None:

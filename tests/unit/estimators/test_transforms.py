@@ -1,6 +1,5 @@
 """Declared transforms in `features`: every way in gives the same model, in readable names and original units."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,17 +95,3 @@ def test_what_takes_no_log_of_a_target_says_so() -> None:
         _ = LDPASGDRegressor(features=FEATURES, target=LOG).randomizer
     with pytest.raises(ConfigError, match="validation"):
         LDPASGDRegressor(features=FEATURES, target=LOG, validation={"share": 0.1})
-
-
-def test_a_saved_model_is_the_same_and_other_constants_are_another_model(tmp_path: Path) -> None:
-    X, y = frame(50)
-    model = LDPASGDRegressor(features=FEATURES, target=(0, 15), seed=1)
-    model.learn_many(X, y)
-    model.save(tmp_path / "m")
-    again = streamdp.load(tmp_path / "m")
-    np.testing.assert_array_equal(again.predict_many(X), model.predict_many(X))
-    moved = FEATURES | {"age": {"bounds": (17, 100), "knots": [30, 50, 65]}}  # the same names
-    other = LDPASGDRegressor(features=moved, target=(0, 15), seed=1)
-    assert other.feature_names == model.feature_names
-    with pytest.raises(ConfigError, match="columns"):
-        other.load_state_dict(model.state_dict())

@@ -238,20 +238,6 @@ def test_what_is_no_method_and_a_budget_without_a_delta_are_refused() -> None:
         made(budget=PureDP(1.0))
 
 
-def test_an_interrupted_call_merges_no_two_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every record that was stored before the interruption belongs to the right user."""
-    gathering, all_of = Gathering(release.Release(ApproxDP(1.0, 1e-6), 4), 100), np.ones(2, dtype=bool)
-    gathering.take(np.full((2, 1), 1.0), np.ones(2), [b"ann", b"bob"], all_of)
-    monkeypatch.delattr(gathering, "read")
-    with pytest.raises(AttributeError):
-        gathering.take(np.array([[2.0], [3.0]]), np.ones(2), [b"cy", b"ann"], all_of)
-    monkeypatch.undo()
-    gathering.take(np.array([[4.0]]), np.ones(1), [b"dee"], all_of[:1])
-    (X, _, sizes, _), _ = gathering.close()
-    assert np.split(X[:, 0], np.cumsum(sizes)[:-1])[0].tolist() == [1.0, 3.0]
-    assert sorted(map(tuple, np.split(X[:, 0], np.cumsum(sizes)[:-1]))) == [(1.0,), (1.0, 3.0), (2.0,), (4.0,)]
-
-
 def test_predictions_do_not_wait_for_a_release() -> None:
     """A release takes seconds, and until then the last model predicts."""
     learner = made()
