@@ -33,10 +33,12 @@ def floats(what: str, values: object) -> np.ndarray:
 def number(what: str, value: Any) -> float:
     """Return a value, a number or its text, as a float, which may be NaN or an infinity.
 
-    Raises `SchemaError`, which says what it is, for anything else.
+    A text is ASCII without "_", as in files: Python reads other digits, too, and 5_0 as 50. Raises `SchemaError`, which
+    says what it is, for anything else.
     """
     try:
-        return float(value)
+        other = isinstance(value, str) and ("_" in value or not value.strip().isascii())
+        return float("" if other else value)
     except OverflowError:
         reason = "a number that fits a double"
     except Exception:  # noqa: BLE001 - as in `floats`

@@ -21,6 +21,9 @@ CODES |= {f"{n}f": f"[0-9]{{{n}}}" for n in (3, 6, 9)} | {f".{n}f": rf"(?:\.[0-9
 CODES |= {"z": r"\s*[+-](?:[01][0-9]|2[0-3])\s*:?\s*[0-5][0-9]"}
 CODES |= {"#z": r"\s*(?:Z|[+-](?:[01][0-9]|2[0-3])\s*:?\s*(?:[0-5][0-9])?)"}
 """What each code of a format of dates is, without case. They are read one after the other, each as far as it goes."""
+CLOCK = r"([0-9]{2}:[0-9]{2})(?::[0-9]{2}(?:[.,][0-9]+)?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+ISO = rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})(?:[T ]{CLOCK})?"
+"""A time, and a date with a time or without, in ISO 8601."""
 MODEL: dict[str, Any] = {}  # what `streamdp export --to json` writes
 
 
@@ -105,7 +108,9 @@ def _column(value: Any, kind: str, constants: list[Any], ends: Any) -> Any:
 def _value(given: Any, record: Any) -> Any:
     """A raw value as a number, or as the code of a category or bucket; None if it does not fit."""
     raw = _raw(record, given["column"])
-    text = "" if raw is None or raw != raw else str(raw).lower() if isinstance(raw, bool) else str(raw)
+    text = "" if raw is None or raw != raw else str(raw)
+    if text in ("True", "False") and not isinstance(raw, str):  # also of numpy
+        text = text.lower()
     if text.strip() in given["blanks"]:
         text = ""
     if given["type"] == "category":
@@ -127,7 +132,7 @@ def _value(given: Any, record: Any) -> Any:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) and "_" not in text else None
+    return number if math.isfinite(number) and text.isascii() and "_" not in text else None
 
 
 def _decimal(text: str, places: int) -> float | None:
@@ -198,11 +203,15 @@ def _moment(found: dict[str, str]) -> str:
 
 
 def _part(text: str, part: str) -> int | None:
+    """The part of a date, or of a time, in ISO 8601; None if it has none."""
+    clock = part in ("hour", "minute")
+    found = re.fullmatch(ISO, text, re.ASCII) or (re.fullmatch(f"(){CLOCK}", text, re.ASCII) if clock else None)
+    if found is None:
+        return None
     try:
-        if part in ("hour", "minute"):
-            clock = datetime.time.fromisoformat(text[11:] if text[4:5] == "-" else text)
-            return clock.hour if part == "hour" else clock.minute
-        date = datetime.date.fromisoformat(text[:10])
+        if clock:
+            return int(getattr(datetime.time.fromisoformat(found[2] or ""), part))
+        date = datetime.date.fromisoformat(found[1])
         return date.isoweekday() if part == "weekday" else int(getattr(date, part))
     except ValueError:
         return None

@@ -125,6 +125,8 @@ def test_mistakes_are_refused_at_once(options: dict[str, Any], said: str) -> Non
     [
         ({"age": None}, "'age': missing"),
         ({"age": "old"}, "'age': expected a number, got str"),
+        ({"age": "5_0"}, "'age': expected a number, got str"),
+        ({"age": "\u0665"}, "'age': expected a number, got str"),
         ({"age": float("nan")}, "'age': expected a finite number"),
         ({"city": "Rome"}, "'city': expected one of the 2 declared categories"),
         ({"city": 3}, "'city': expected one of the 2 declared categories"),

@@ -25,7 +25,7 @@ from streamdp import LDPASGDClassifier, WindowedRegressor
 from streamdp.cli.main import app
 from streamdp.data.columns import Faults
 from streamdp.data.dates import part_of
-from streamdp.errors import ConfigError, NotAvailableError
+from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.serving import exported
 from streamdp.serving.export import EXPORTS, Export, exported_model, exports, refusals
 from streamdp.serving.predictor import Predictor
@@ -591,6 +591,36 @@ def test_decimals_in_base64_are_texts_in_python_and_numbers_in_a_table_or_a_grap
         by_onnx(model, given),
     ):
         same(found, wanted[: len(rows)], most=1)
+
+
+ODD_TIMES = ["04:05", "2024-02-29T04:05:06", "2024-02-03T04", "2024-02-03 04:05+01", "2024-02-30T04:05", "20240203"]
+ODD_TIMES += [
+    "2024-W05-3",
+    "0405",
+    "04",
+    "24:00",
+    "2024-02-03T04:05:06,5Z",
+    "2024-02-03T04:05\n",
+    "\u0662024-02-03",
+    "",
+]
+
+
+@pytest.mark.parametrize("part", ["day", "hour"])
+def test_odd_times_and_texts_of_numbers_are_read_in_python_as_in_a_run(part: str) -> None:
+    features = {"x": [0, 9], "when": {"cyclic": part}, "flag": ["false", "true"]}
+    model = of_one_record(streamdp.LDPASGDRegressor(features=features, target=(0, 1)))
+    document = exported_model(model)
+    base = {"x": 1.0, "when": "2024-02-03T04:05", "flag": "true"}
+    odd = [{"when": text} for text in ODD_TIMES] + [{"x": text} for text in ("5_0", "\u0665", " 5 ", "1e1")]
+    for change in [*odd, {"flag": np.True_}, {"flag": True}, {"flag": "True"}]:
+        try:
+            wanted = model.encoder.encode_raw(base | change)
+        except SchemaError:
+            wanted = None
+        found = exported.encode(base | change, document)
+        assert (found is None) == (wanted is None), change
+        assert found is None or found == pytest.approx(list(wanted)), change
 
 
 def test_check_says_what_onnx_refuses_before_its_package_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
