@@ -175,7 +175,7 @@ def prospect(job: Definition, records: int, shares: Sequence[float] = ()) -> Pro
             known = learner.informing(records, math.ceil(records / learner.plan.window))
         found, enough = outlook(learn * known, least * _rare(shares))
         likely, held_out, decides = rounded(enough / learn), estimator.held_out, None
-        if held_out is not None and answer is not None:
+        if held_out is not None and answer is not None and max(shares, default=0.0) < 1:  # of one class nothing decides
             decides = rounded(held_out.sums.decides(_GAIN, shares) / (answer if held_out.takes_records else 1.0))
         bounds = rounded(learner.bounds_from) if isinstance(learner, Windows) and learner.bounds_from else None
         more = (counts_people(job), learner.method_name, decides, known < records, bounds)

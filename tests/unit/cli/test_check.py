@@ -247,6 +247,17 @@ def test_windows_of_statistics_are_not_advised_to_be_windows(job: Path, quick: Q
     assert "items_per_user" not in said
 
 
+@pytest.mark.parametrize("trust", ["process", "window", "shuffler", "nobody"])
+def test_records_of_one_class_have_a_plan_without_a_verdict(job: Path, quick: Quick, trust: str) -> None:
+    (job / "one.csv").write_text("x,y\n" + "0.5,no\n" * 1500)
+    schema = {"features": {"x": [0, 1]}, "target": {"column": "y", "classes": ["no", "yes"]}}
+    given = {"source": {"type": "csv", "path": "one.csv"}, "schema": schema, "validation": {"share": 0.1}}
+    text = {"job": "one", **given, "model": {"trust": trust, "budget": "eps=1"}}
+    (job / "one.yaml").write_text(json.dumps(text))
+    assert "1,500 of 1,500 records fit" in quick.output("check", "one.yaml")
+    assert "Validation decides" not in quick.output("plan", "one.yaml")
+
+
 def test_a_rare_class_needs_the_records_that_run_found_missing() -> None:
     """`check` said "likely" of 1.2 million records, 1.1 % positive, where `run` said that 3.5 million were missing."""
     usual = planned("logistic", 20, "eps=1", 1_200_000)
