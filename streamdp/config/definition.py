@@ -21,6 +21,7 @@ from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
 from streamdp.config.shuffle import ShuffledConfig
 from streamdp.config.trust import STATISTICS
+from streamdp.data.times import ZONE
 from streamdp.errors import BudgetError, ConfigError
 from streamdp.estimators.door import Trust, trust_of
 from streamdp.estimators.estimator import Estimator
@@ -227,6 +228,7 @@ class Definition(Settings):
             cap=self.cap,
             people=self.people,
             time=self.time,
+            windows=None if (every := self.model.every) is None else (whole_seconds(every), self.model.zone or ZONE),
             trust=self.trust,
             shuffled=None if self.shuffled is None else str(self.shuffled.of(cast(PureDP, estimator.record_budget))),
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from streamdp.config.settings import Settings
 from streamdp.estimators.door import Trust
-from streamdp.ledger.periods import allows_more, parse_cap, same_kind
+from streamdp.ledger.periods import allows_more, in_units, parse_cap, same_kind
 from streamdp.privacy.guarantees import implies, parse_budget
 
 _SEEN_BY: dict[Trust, frozenset[str]] = {
@@ -32,6 +32,8 @@ class Promise(Settings):
     - `cap`: what a person may spend. None: no cap.
     - `people`: the column that names people, and its type. By another one, each person counts anew.
     - `time`: the column by which a cap that renews counts records, and its unit. None: none does.
+    - `windows`: the length in seconds and the zone of the windows of time that statistics are shown of, so that it is
+      public in which one a record is. None: there are none.
     - `trust`: who may see the raw records.
     - `shuffled`: what is promised if a shuffler of reports is trusted, too. None: nothing is.
     - `ended`: whether another model followed, and not only another promise.
@@ -45,6 +47,7 @@ class Promise(Settings):
     cap: str | None = None
     people: tuple[str, str] | None = None
     time: tuple[str, str] | None = None
+    windows: tuple[int, str] | None = None
     trust: Trust
     shuffled: str | None = None
     ended: bool = False
@@ -89,6 +92,8 @@ def _weaker(old: Promise, new: Promise) -> Iterator[str]:
     yield from _of_caps(old, new)
     if new.people != old.people and (old.cap is not None or old.covers > 1):
         yield f"people are named by {_named(new.people)} and no longer by {_named(old.people)}, so each counts anew"
+    if not _follows(new.windows, old.windows):
+        yield f"statistics were shown of {_shown(old.windows)} and are now of {_shown(new.windows)}"
     if not _SEEN_BY[new.trust] <= _SEEN_BY[old.trust]:
         yield f"raw records were for trust: {old.trust} and are now for trust: {new.trust}"
 
@@ -106,6 +111,15 @@ def _of_caps(old: Promise, new: Promise) -> Iterator[str]:
         yield f"a person could spend {old.cap} and now {new.cap}"
     if new.time != old.time:
         yield f"a record's time was {_named(old.time)} and is now {_named(new.time)}, so it counts in another period"
+
+
+def _follows(new: tuple[int, str] | None, old: tuple[int, str] | None) -> bool:
+    """Whether the window of a record in old windows of time says which one it is in of the new ones."""
+    return new is None or (old is not None and new[1] == old[1] and new[0] % old[0] == 0)
+
+
+def _shown(windows: tuple[int, str] | None) -> str:
+    return "all time together" if windows is None else f"windows of {in_units(windows[0])} ({windows[1]})"
 
 
 def _named(column: tuple[str, str] | None) -> str:

@@ -50,6 +50,7 @@ def on(steps: Sequence[tuple[JobConfig, int]], then: JobConfig, *, accept: bool 
 DELTA, DAY = "eps=3,delta=1e-5", "eps=3 per 1 day"
 OF_8 = {"trust": "window", "items_per_user": 8}
 BY_T, BY_U = ({"time": {"column": column, "unit": "iso"}} for column in "tu")
+BY_DAY = {"trust": "nobody", "every": "1 day"}
 WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "a larger budget": ([(job(), 9)], job(budget="eps=2"), "spent eps=1 in all and now spends eps=2"),
     "a larger cap": ([(job(), 9)], job("eps=4"), "could spend eps=3 and now eps=4"),
@@ -87,6 +88,21 @@ WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "another time": ([(job(DAY, schema=BY_T), 9)], job(DAY, schema=BY_U), "was t (iso) and is now u (iso)"),
     "no time": ([(job(DAY, schema=BY_T), 9)], job(DAY), "was t (iso) and is now no column"),
     "budgets of records": ([(job(), 9)], job(schema={"budget": "b"}), "bring a budget of its own"),
+    "windows of time": (
+        [(job(statistics=SUMS), 9)],
+        job(statistics=SUMS, model=BY_DAY),
+        "shown of all time together and are now of windows of 1 day (UTC)",
+    ),
+    "other windows of time": (
+        [(job(statistics=SUMS, model=BY_DAY | {"every": "2 days"}), 9)],
+        job(statistics=SUMS, model=BY_DAY | {"every": "3 days"}),
+        "windows of 2 days (UTC) and are now of windows of 3 days (UTC)",
+    ),
+    "windows of another zone": (
+        [(job(statistics=SUMS, model=BY_DAY), 9)],
+        job(statistics=SUMS, model=BY_DAY | {"zone": "Europe/Berlin"}),
+        "windows of 1 day (Europe/Berlin)",
+    ),
     "fewer records under a budget": (
         [(job(DELTA, model=OF_8), 9)],
         job(DELTA, model={"trust": "window", "items_per_user": 4}),
@@ -119,6 +135,8 @@ def test_a_weaker_promise_needs_the_flag(name: str) -> None:
         (job(None, DELTA, model=OF_8, subject=None), job(None, DELTA, model=OF_8), False),
         (job(model={"trust": "nobody", "mechanism": "none"}), job(), False),
         (job(None), job(None, statistics=SUMS, beside=True), True),
+        (job(statistics=SUMS, model=BY_DAY), job(statistics=SUMS, model=BY_DAY | {"every": "2 days"}), False),
+        (job(statistics=SUMS, model=BY_DAY), job(statistics=SUMS), False),
     ],
 )
 def test_a_promise_that_is_not_weaker_needs_no_word(old: JobConfig, new: JobConfig, back: bool) -> None:
@@ -199,6 +217,7 @@ PROMISES = st.builds(
     cap=CAPS,
     people=st.sampled_from([("a", "text"), ("b", "text")]),
     time=st.sampled_from([None, ("t", "iso"), ("u", "iso")]),
+    windows=st.sampled_from([None, (1, "UTC"), (2, "UTC"), (6, "UTC"), (6, "Asia/Tokyo")]),
     trust=st.sampled_from(["nobody", "process", "window", "shuffler"]),
 )
 
