@@ -16,8 +16,8 @@ class Interruption(BaseException):
     """What is raised; no code catches it by its type."""
 
 
-def interrupted(call: Callable[[], Any], after: int) -> int:
-    """Call, and raise `Interruption` before the line of streamdp that follows `after` lines.
+def interrupted(call: Callable[[], Any], after: int, package: str = "") -> int:
+    """Call, and raise `Interruption` before the line of streamdp, or of a package in it, that follows `after` lines.
 
     Returns how many lines were run: less than or as many as `after` if the call ended by itself.
     Lines with `with` are not counted, because a trace at the end of a block would skip its `__exit__`; nor are those
@@ -28,7 +28,7 @@ def interrupted(call: Callable[[], Any], after: int) -> int:
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         nonlocal lines
         name = frame.f_code.co_filename
-        if not name.startswith(_FOLDER):
+        if not name.startswith(_FOLDER + package):
             return None
         if event == "line" and not linecache.getline(name, frame.f_lineno).lstrip().startswith(("with ", "try:")):
             lines += 1

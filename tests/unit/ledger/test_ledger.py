@@ -1,21 +1,18 @@
 """The ledger admits exactly what a plain-Python model of the caps admits, keeps no names, and loses no spend."""
 
-import contextlib
 import copy
 import hashlib
-import linecache
+import itertools
 import math
 import multiprocessing
 import os
 import pickle
 import random
 import sqlite3
-import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,8 +32,7 @@ from streamdp.errors import (
     StoreError,
     StoreMismatchError,
 )
-from streamdp.ledger import admission, paging, row_cache, sqlite_pages
-from streamdp.ledger import ledger as ledger_module
+from streamdp.ledger import admission, paging, sqlite_pages
 from streamdp.ledger.ledger import Ledger
 from streamdp.ledger.subject_key import ENVIRONMENT
 from streamdp.privacy.composition import Spend
@@ -44,6 +40,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP, gd
 from streamdp.privacy.release import JOINED, REFUSED, Release
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.interruptions import interrupted
 from tests.support.kept import commit, kept, paged
 from tests.support.sizes import some
 
@@ -338,39 +335,21 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
     """At lines in turn of a call that finds new and old subjects, grows the cache, reads, admits and commits: at every
     fifth one, and in the campaign at each."""
     monkeypatch.setattr(paging, "LOGGED_ROWS", most_logged)
-    files = {ledger_module.__file__, paging.__file__, row_cache.__file__}
     old, new = [f"p{i}" for i in range(40)], [f"p{i}" for i in range(1200)]
     paged("eps=1").admit_many(new, PureDP(0.5))  # loads what it needs
-    at, done = 0, False
-    while not done:
+    for at in itertools.count(0, step):
         ledger = paged("eps=1")
         ledger.admit_many(old[:30], PureDP(0.5))
         commit(ledger)
         if at % 2:
             ledger.rollback()  # all is read again
         ledger.admit_many(old[20:], PureDP(0.5))
-        left = at
 
-        def interrupt(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
-            nonlocal left
-            if frame.f_code.co_filename not in files:
-                return None
-            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            if event == "line" and not line.strip().startswith("with "):  # a trace there would skip `__exit__`
-                left -= 1
-                if left < 0:
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
-            return interrupt
+        def learn(ledger: Ledger = ledger) -> None:
+            ledger.admit_many(new, PureDP(0.25))
+            commit(ledger)
 
-        with contextlib.suppress(KeyboardInterrupt):
-            try:
-                sys.settrace(interrupt)
-                ledger.admit_many(new, PureDP(0.25))
-                commit(ledger)
-                done = True
-            finally:
-                sys.settrace(None)
+        lines = interrupted(learn, at, "ledger")
         try:
             commit(ledger)
         except LedgerConflictError:  # the earlier commit was written, then interrupted
@@ -385,7 +364,8 @@ def test_an_interruption_anywhere_loses_no_spend(monkeypatch: pytest.MonkeyPatch
         assert all(ledger.spent(person).epsilon == 1.0 for person in new[:60])
         assert not ledger.admit_many(new, PureDP(0.25)).any()
         assert ledger.n_subjects == len(new)
-        at += step
+        if lines <= at:
+            break
     assert at > 50
 
 
