@@ -169,7 +169,7 @@ class SchemaFeatures(Features):
                 raise SchemaError(f"{name!r}: a text of an open domain is for heavy hitters; a model may hash it")
             if feature.typical is not None and (found := feature.pieces[0].typical(*feature.typical)) is not None:
                 typical[j] = found
-            if len(feature.pieces) > 1 and feature.pieces[0].kind in EXCLUSIVE:
+            if feature.pieces and feature.pieces[0].kind in EXCLUSIVE:
                 apart.append(tuple(range(j, j + len(feature.pieces))))
             j += len(feature.pieces)
         self.columns = Columns(

@@ -176,7 +176,7 @@ class Batches(Learner):
             math.sqrt(self._noise(1) / self.curvature.size),
             plan.batch_size,
             self.free and self.problem.target is not None,
-            self.columns.numeric & self.free,
+            self.columns.placed & self.free,
             follow=self.follows,
             replans=not self.shuffled,
             own=self.columns.own,
@@ -356,11 +356,11 @@ class Batches(Learner):
         return self.columns is not None and self.region.on_border(self.batch_steps.estimate)
 
     def caveats(self, spent: Sequence[Budget], capped: bool, answers: bool) -> list[str]:
-        scaled = "columns with bounds are centred and scaled by what earlier batches released, which spends nothing"
+        scaled = "columns with bounds, and levels, are scaled by what earlier batches released, which spends nothing"
         begun = self.columns is not None
         return [
             f"the method is {self.method}",
-            *([scaled] if self.free and self.columns is not None and self.columns.numeric.any() else []),
+            *([scaled] if self.free and self.columns is not None and self.columns.placed.any() else []),
             *(self.region.caveats(self.batch_steps.estimate) if begun else []),
             "after a crash the records of the unfinished batch are learned again: for an observer who saw the state "
             "before the crash and sees the model after it, these records spend twice",

@@ -27,9 +27,9 @@ class Columns:
     `origin`, `unit`: (p,): a column is (value - origin) / unit. `numeric`: (p,): which columns are numbers with
     declared bounds, so that they lie in [-1, 1]. `typical`: the declared typical centre and spread of columns, by
     index, in units of the column. `own`: the indices of the columns of what a group has of its own, beside what all
-    groups share. `private`: those of numbers whose bounds are not declared. `apart`: sets of columns of which at most
-    one is not 0 in a record, such as the levels of a category. `declared`: whether there is a public schema. If not,
-    columns are numbers as they come.
+    groups share. `private`: those of numbers whose bounds are not declared. `apart`: sets of columns that are 0 or 1,
+    of which at most one is 1 in a record, such as the levels of a category. `declared`: whether there is a public
+    schema. If not, columns are numbers as they come.
     """
 
     origin: np.ndarray
@@ -43,6 +43,13 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.origin)
+
+    @property
+    def placed(self) -> np.ndarray:
+        """(p,) which columns lie in [-1, 1]: numbers with declared bounds, and those that are `apart`."""
+        found = self.numeric.copy()
+        found[[j for columns in self.apart for j in columns]] = True
+        return found
 
     def units(self, outputs: int) -> Units:
         """How columns follow from values as they come, for a model with an intercept and so many `outputs`."""

@@ -33,7 +33,7 @@ class Curvature:
 
     The loss is `Huber`, `Squared`, `Poisson`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised;
     `columns` is q >= 1, the length of x, intercept included; `outputs` is the number of linear predictors: K for the
-    softmax of K classes. `apart` are sets of columns of which at most one is not 0 in a record.
+    softmax of K classes. `apart` are sets of columns that are 0 or 1, of which at most one is 1 in a record.
     """
 
     loss: Loss

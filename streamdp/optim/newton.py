@@ -60,7 +60,7 @@ _STEP = 2.0  # about the most by which a step moves the intercept, over sigma
 _LITTLE = 0.01  # a part of the variance of targets that is as good as nothing
 _PASSES = 3  # for the weights and the noise, which depend on the answer
 _SCALE_SHARE = 0.25  # of the variance of the scale's gradient in its curvature times sigma, for normal residuals
-_OUTGROWN = 0.7
+_OUTGROWN = 1.3  # of the mean slope: for normal residuals of 4.3 sigma, if c = 1.345
 _LOUD = 1e100  # a variance of which squares are within the doubles
 _NO_COLUMNS = np.zeros(0, dtype=bool)
 
@@ -112,6 +112,8 @@ class Newton(Growing):
         self._huber = curvature.loss.has_scale
         self._cuts = Cuts(curvature) if curvature.loss.grows else None
         self._scaled = scaled if wide or scaled.any() else _NO_COLUMNS
+        self._levels = np.zeros(curvature.columns - 1, dtype=bool)
+        self._levels[[j for columns in curvature.apart for j in columns]] = True
         self._shown, self.ranges = start.copy(), np.zeros((2, len(self._scaled)))
         self._bounds = (float(start[-2]), float(start[-1])) if wide else (0.0, 1.0)
         search = BatchSearch(*self._bounds).numbers if wide and len(self._scaled) else np.zeros(0)
@@ -345,7 +347,7 @@ class Newton(Growing):
         if self._scaled.size:
             d, q = self.curvature.parameters, self.curvature.columns
             moments, error = full(total[d:], q) / size, deviation / size
-            units = column_units.moved(self.state.units, moments, error)
+            units = np.where(self._levels, self.state.units, column_units.moved(self.state.units, moments, error))
             self.state = self.state.in_units(units, math.inf, self.curvature)
         if self._follow and found is None:
             self.follow(_SURE)
@@ -355,9 +357,9 @@ class Newton(Growing):
         loss, curvature = self.curvature.loss, self.curvature
         if not (len(self.state.search) and self._huber):
             return False
-        excess = -2 * float(total[curvature.parameters - 1]) / size
-        most = (loss.cut**2 - loss.kappa) * min(1.0, math.sqrt(2 / curvature.columns))
-        return excess > _OUTGROWN * most + 4 * math.sqrt(4 * self.deviation**2 + size) / size
+        last, most = curvature.size - 2, _OUTGROWN * (loss.cut**2 - loss.kappa) / curvature.factor
+        excess = -2 * float(total[curvature.parameters - 1]) - most * float(total[last])
+        return excess > 4 * math.sqrt((4 + most**2) * self.deviation**2 + size)
 
     def _search_anew(self) -> None:
         """Forget all but the intercept, and search for the target within its bounds again."""
@@ -393,7 +395,7 @@ class Newton(Growing):
         loss, each, reach = curvature.loss, np.arange(p), curvature.reach * size
         distances = total[d + each * (p + 1) - each * (each - 1) // 2] / reach
         error = math.sqrt(noise / curvature.reach**2 + column_units.SPREAD * size) / size
-        units = column_units.searched(self.state.units, total[:p] / reach, distances, error)
+        units = column_units.searched(self.state.units, total[:p] / reach, distances, error, self._levels)
         if self.records - self.state.replanned > _LONGEST * max(size, self._search_batch):
             units = column_units.ended(units)
         point, error = self.state.point.copy(), math.sqrt(noise + size) / size
@@ -657,7 +659,8 @@ class Newton(Growing):
         if self.curvature.outputs > 1:
             return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
-        hessian, left = pooled(state.hessian(q), state.variance, self.curvature.apart)
+        slopes = state.units[1] if state.units.size else np.ones(q - 1)
+        hessian, left = pooled(state.hessian(q), state.variance, self.curvature.apart, slopes)
         unit, entry = self._unit(state, point), float(left[-1, -1])
         if state.level.size:  # coefficients of a logarithm are not large
             unit = min(unit, float(state.level[0]))
@@ -705,7 +708,9 @@ class Newton(Growing):
         if self._model is None or self._model[0] is not state.curved:
             ends = None
             if state.units.size:  # of columns between -1 and 1, in their units, as they are cut
-                ends = (np.clip(ranges_of(state.units, 1.0), -1.0, 1.0) - state.units[0]) * state.units[1]
+                ends = np.clip(ranges_of(state.units, 1.0), -1.0, 1.0)
+                ends[0, self._levels] = 0.0
+                ends = (ends - state.units[0]) * state.units[1]
             moments, outputs = state.hessian(self.curvature.columns), self.curvature.outputs
             self._model = state.curved, ClassProblem(moments, state.variance, outputs, ends)
         return self._model[1]

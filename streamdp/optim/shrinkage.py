@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamdp.scaling.pooling import alike, kept
+from streamdp.scaling.pooling import alike, kept, likely
 
-_GRID, _ROUNDS = 64, 100  # for `likely`
 _VARIANCES = np.geomspace(0.05, 2.0, 25)[:, None] ** 2
 
 
@@ -33,14 +32,17 @@ def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = ()) -
     return found, covariance
 
 
-def pooled(matrix: np.ndarray, variance: float, apart: Sequence[Sequence[int]] = ()) -> tuple[np.ndarray, np.ndarray]:
+def pooled(
+    matrix: np.ndarray, variance: float, apart: Sequence[Sequence[int]], slopes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return a noisy mean of products of columns (q, q), nearer to columns that are alike, and what noise is left.
 
     The noise of `matrix` has this `variance` on the entries of its svec; its last column is that of the intercept. The
     diagonal goes to its mean. The products of different columns go to 0, and so do the means in the last column, each
     by the share of their squares that is noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less,
-    as of James and Stein 1961). Columns that are `apart` are 0 or 1, and never two of them 1: their products are 0, in
-    `matrix`, too; their means are those of their squares, and both are `likely`. What is left are variances (q, q).
+    as of James and Stein 1961). Columns that are `apart` are 0 or their slope in `slopes` (k,), and
+    only one of them is not 0: their products are 0, in `matrix`, too; their means and squares show one share, which is
+    `likely`. What is left are variances (q, q).
     """
     q, k, found = len(matrix), len(matrix) - 1, matrix.copy()
     others = np.setdiff1d(np.arange(k), np.concatenate([[], *apart]))
@@ -52,32 +54,16 @@ def pooled(matrix: np.ndarray, variance: float, apart: Sequence[Sequence[int]] =
     means = kept(variance * (len(others) - 2) / 2, matrix[others, k]) * matrix[others, k]
     found[others, k] = found[k, others] = means
     left = np.full((q, q), min(1.0, share + 1 / q) * variance)
+    levels = np.setdiff1d(np.arange(k), others)
+    slope = slopes[levels]
+    shares, known = likely(
+        (np.diag(matrix)[levels] + 2 * matrix[levels, k] / slope) / (slope**2 + 2), variance / slope**2 / (slope**2 + 2)
+    )
     for columns in map(list, apart):
-        shares, known = likely((np.diag(matrix)[columns] + 2 * matrix[columns, k]) / 3, variance / 3)
-        left[np.ix_(columns, columns)] = 0.0
-        for rows, across in ((columns, columns), (columns, k), (k, columns)):
-            found[rows, across], left[rows, across] = shares, known
+        found[np.ix_(columns, columns)] = left[np.ix_(columns, columns)] = 0.0
+    for rows, across, times in ((levels, levels, slope**2), (levels, k, slope), (k, levels, slope)):
+        found[rows, across], left[rows, across] = times * shares, times**2 * known
     return found, left
-
-
-def likely(values: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
-    """Return the posterior means (k,) of numbers of at least 0, from noisy `values` (k,), and their variance.
-
-    Their prior is the likeliest distribution on quantiles of the values (Kiefer and Wolfowitz 1956; Jiang and Zhang
-    2009), so a few that are far from the others do not change these.
-    """
-    if not variance:
-        return values, 0.0
-    grid = np.maximum(np.quantile(values, np.linspace(0, 1, min(len(values), _GRID))), 0.0)
-    chances = -((values[:, None] - grid) ** 2) / (2 * variance)
-    chances = np.exp(chances - chances.max(axis=1, keepdims=True))
-    prior = np.full(len(grid), 1 / len(grid))
-    for _ in range(_ROUNDS):
-        shares = chances * prior
-        shares /= shares.sum(axis=1, keepdims=True)
-        prior = shares.mean(axis=0)
-    means = shares @ grid
-    return means, float(np.mean(shares @ grid**2 - means**2))
 
 
 def inverse_totals(along: np.ndarray, noises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,8 @@ Claim: the search spends nothing beyond its batches. Rule and proof: docs/proofs
 
 import numpy as np
 
-from streamdp.scaling.pooling import alike
+from streamdp.scaling.pooling import alike, likely
+from streamdp.scaling.units import FAR as FARTHEST
 from streamdp.scaling.units import MOST
 
 LEAST = 2.0**-5
@@ -20,12 +21,18 @@ _CLEAR = 3.0  # a spread is seen if it is so many errors
 _UNITS = MOST * LEAST  # half of a range, in units
 
 
-def searched(units: np.ndarray, means: np.ndarray, distances: np.ndarray, error: float) -> np.ndarray:
+def searched(
+    units: np.ndarray, means: np.ndarray, distances: np.ndarray, error: float, levels: np.ndarray
+) -> np.ndarray:
     """Return the units (2, p) after a batch of the search; the slopes of columns that it found are above 0.
 
     The batch found the `means` (p,) of the places of values in the ranges of `units`, cut to -1 and 1, and those of
-    their `distances` (p,) from the centres, with this `error`; columns that are alike tell of each other.
+    their `distances` (p,) from the centres, with this `error`; columns that are alike tell of each other. `levels`
+    (p,) are columns that are 0 or 1: both show a share, and its root is their spread.
     """
+    units, new = units.copy(), (units[1] < 0) & levels
+    shares, _ = likely((means[new] + distances[new]) / 2, np.full(np.count_nonzero(new), error**2 / 2))
+    units[1, new] = np.clip(shares, FARTHEST**-2, 1.0) ** -0.5
     wanted, means, distances = units[1] < 0, means.copy(), distances.copy()
     means[wanted], of_means = alike(means[wanted], error**2)
     distances[wanted], of_distances = alike(distances[wanted], error**2)

@@ -23,7 +23,7 @@ def test_no_ordinary_table_is_learned_worse_than_a_constant(name: str, trust: st
     assert found < BETTER[name] * case.score(held, constant(case, data, held))
 
 
-@pytest.mark.parametrize(("trust", "most"), [("process", 0.37), ("shuffler", 0.37), ("window", 0.34)])
+@pytest.mark.parametrize(("trust", "most"), [("process", 0.34), ("shuffler", 0.35), ("window", 0.34)])
 def test_many_levels_of_a_category_are_learned(trust: str, most: float) -> None:
     """60 levels: noise on products that cannot be hid half of what they say in batches."""
     case, rng = TABLES["a category of 30, 1 - R²"], np.random.default_rng([1, 5])

@@ -40,18 +40,20 @@ def test_a_noisy_matrix_is_nearer_to_the_truth_where_columns_are_alike(correlati
     for _ in range(10):
         noise = rng.normal(size=(q, q)) * 0.3
         noisy = truth + (np.tril(noise, -1) + np.tril(noise, -1).T) / np.sqrt(2) + np.diag(np.diag(noise))
-        found, left = pooled(noisy, 0.3**2)
+        found, left = pooled(noisy, 0.3**2, (), np.ones(q - 1))
         assert left.min() == left.max() <= 0.3**2
         np.testing.assert_allclose(found, found.T)
         before, after = before + np.sum((noisy - truth) ** 2), after + np.sum((found - truth) ** 2)
     assert after < before * (0.2 if correlation < 0.2 else 1.0)
-    np.testing.assert_allclose(pooled(truth, 1e-12)[0], truth, atol=1e-6)
+    np.testing.assert_allclose(pooled(truth, 1e-12, (), np.ones(q - 1))[0], truth, atol=1e-6)
 
 
 def test_a_matrix_of_one_column_or_without_noise_is_as_it_is() -> None:
     for matrix in (np.eye(1), np.array([[2.0, 0.3], [0.3, 1.0]])):
-        np.testing.assert_allclose(pooled(matrix, 0.0)[0], matrix)
-    np.testing.assert_array_equal(np.diag(pooled(np.array([[2.0, 0.3], [0.3, 1.0]]), 1.0)[0]), [2.0, 1.0])
+        np.testing.assert_allclose(pooled(matrix, 0.0, (), np.ones(len(matrix) - 1))[0], matrix)
+    np.testing.assert_array_equal(
+        np.diag(pooled(np.array([[2.0, 0.3], [0.3, 1.0]]), 1.0, (), np.ones(1))[0]), [2.0, 1.0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,40 +118,45 @@ def test_means_of_columns_that_are_not_small_leave_the_noise_of_products_in_none
     truth = np.eye(q)
     truth[:-1, -1] = truth[-1, :-1] = 0.5
     noise = np.triu(rng.standard_normal((q, q)), 1) * 0.1
-    found, left = pooled(truth + noise + noise.T, 2 * 0.1**2)
+    found, left = pooled(truth + noise + noise.T, 2 * 0.1**2, (), np.ones(q - 1))
     assert np.abs(found - truth)[:-1, :-1].max() < 0.03
     assert np.abs(found - truth)[-1, :-1].max() > 0.1
     assert left.max() < 0.1 * 2 * 0.1**2
 
 
-def test_levels_of_a_category_have_no_products_and_two_noisy_values_of_each_share() -> None:
+@pytest.mark.parametrize("slope", [1.0, 3.0])
+def test_levels_of_a_category_have_no_products_and_two_noisy_values_of_each_share(slope: float) -> None:
     """The noise is as large as the shares of the levels. Two columns of numbers come before them."""
     rng, k, noise = np.random.default_rng(3), 100, 0.01
     shares = np.append(rng.gamma(2.0, size=k - 1) / k / 4, 0.4)
-    truth = np.diag(np.concatenate([[1.0, 1.0], shares, [1.0]]))
-    truth[2:-1, -1] = truth[-1, 2:-1] = shares
+    truth = np.diag(np.concatenate([[1.0, 1.0], slope**2 * shares, [1.0]]))
+    truth[2:-1, -1] = truth[-1, 2:-1] = slope * shares
     noisy = truth + np.diag(noise * rng.standard_normal(k + 3))
     above = np.triu(rng.standard_normal((k + 3, k + 3)), 1) * noise / np.sqrt(2)
     apart = (tuple(range(2, k + 2)),)
     noisy = (noisy + above + above.T) * Curvature(Huber(), k + 3, apart=apart).joint
-    found, left = pooled(noisy, noise**2, apart)
+    found, left = pooled(noisy, noise**2, apart, np.full(k + 2, slope))
     np.testing.assert_array_equal(found, found.T)
     inner = found[2:-1, 2:-1]
     np.testing.assert_array_equal(inner, np.diag(np.diag(inner)))
-    np.testing.assert_array_equal(np.diag(inner), found[2:-1, -1])
-    error = np.sqrt(np.mean((np.diag(inner) - shares) ** 2))
+    np.testing.assert_allclose(np.diag(inner), slope * found[2:-1, -1])
+    error = np.sqrt(np.mean((found[2:-1, -1] - slope * shares) ** 2))
     assert error < noise / 2
     assert np.diag(inner).min() >= 0
-    assert np.sqrt(left[2, 2]) == pytest.approx(error, rel=0.5)
-    assert left[2, 3] == 0
-    assert left[2, 2] == left[2, -1] == left[-1, 2]
+    levels = left[2:-1, 2:-1]
+    assert np.sqrt(np.mean(left[2:-1, -1])) == pytest.approx(error, rel=0.5)
+    np.testing.assert_array_equal(levels, np.diag(np.diag(levels)))
+    np.testing.assert_allclose(np.diag(levels), slope**2 * left[2:-1, -1])
+    np.testing.assert_array_equal(left, left.T)
 
 
 def test_likely_values_do_not_move_what_is_far_from_the_others() -> None:
     rng = np.random.default_rng(2)
     truth = np.append(np.full(50, 1.0), 9.0)
-    found, left = likely(truth + 0.5 * rng.standard_normal(51), 0.25)
-    assert np.abs(found[:-1] - 1).max() < 0.25
+    found, left = likely(truth + 0.5 * rng.standard_normal(51), np.full(51, 0.25))
+    assert np.sqrt(np.mean((found[:-1] - 1) ** 2)) < 0.3
     assert abs(found[-1] - 9) < 1
-    assert left < 0.1
-    assert likely(truth, 0.0) == (pytest.approx(truth), 0.0)
+    assert np.mean(left) < 0.15
+    assert all(map(np.array_equal, likely(truth, np.zeros(51)), (truth, np.zeros(51))))
+    few = likely(np.array([-0.1, 0.3]), np.full(2, 0.01))  # they tell too little of each other
+    assert all(map(np.array_equal, few, ([0.0, 0.3], [0.01, 0.01])))

@@ -8,6 +8,7 @@ import pytest
 from streamdp import Huber, PanPrivateRegressor, ShuffleRegressor
 from streamdp.optim.curvature import Curvature
 from streamdp.optim.newton import Newton
+from streamdp.optim.newton_state import bend_of
 from streamdp.scaling.batch_search import BatchSearch, moments
 
 C = 1.345
@@ -149,14 +150,16 @@ def test_a_target_that_is_constant_at_first_is_searched_for_again(estimator: typ
     assert model.looseness < 4
 
 
-@pytest.mark.parametrize(("ratio", "outgrown"), [(0.3, False), (1.0, False), (2.0, False), (6.0, True), (1e3, True)])
-def test_only_a_scale_that_is_far_too_small_begins_the_search_anew(ratio: float, outgrown: bool) -> None:
-    """`ratio` is that of the spread of a normal target to sigma, and w has its usual mean."""
+@pytest.mark.parametrize("weight", [0.2, math.sqrt(2 / 3), 1.0])
+@pytest.mark.parametrize(("ratio", "outgrown"), [(0.3, False), (1.0, False), (3.0, False), (6.0, True), (1e3, True)])
+def test_only_a_scale_that_is_far_too_small_begins_the_search_anew(ratio: float, outgrown: bool, weight: float) -> None:
+    """`ratio` is that of the spread of a normal target to sigma, and `weight` the mean of w."""
     walk, n, loss = newton(), 20_000, Huber()
     square = float(moments(np.zeros(()), np.array(ratio), loss.c)[1])
-    total = np.zeros(walk.curvature.size + walk.curvature.parameters)
-    total[walk.curvature.parameters - 1] = n * math.sqrt(2 / 3) * (loss.kappa - square) / 2
+    total = np.zeros(walk.curvature.size)
+    total[walk.curvature.parameters - 1] = n * weight * (loss.kappa - square) / 2
+    total[-2] = n * weight * walk.curvature.factor * bend_of(loss.cut / ratio)
     assert walk._outgrown(total, n) == outgrown
-    assert not walk._outgrown(total * 0.5, n)
+    assert not walk._outgrown(total / n * 20, 20)  # noise of a few records may say so
     unbounded = Newton(walk.curvature, np.array([0, 0, 0, 1.0]), lambda t: t, 2.0)
     assert not unbounded._outgrown(total, n)

@@ -129,7 +129,8 @@ def test_a_search_finds_narrow_columns_and_leaves_what_it_found(width: float) ->
         X = np.column_stack([rng.normal(0.6, width, 500), rng.uniform(-1, 1, 500), np.full(500, -0.9)])
         places, before = np.clip((X - units[0]) * np.abs(units[1]), -1, 1), units
         noises = ERROR / 2 * rng.standard_normal((2, 3))
-        units = searched(units, places.mean(axis=0) + noises[0], np.abs(places).mean(axis=0) + noises[1], ERROR)
+        found = places.mean(axis=0) + noises[0], np.abs(places).mean(axis=0) + noises[1]
+        units = searched(units, *found, ERROR, np.zeros(3, dtype=bool))
         known = before[1] > 0
         np.testing.assert_array_equal(units[:, known], before[:, known])
         batches += 1
@@ -138,6 +139,18 @@ def test_a_search_finds_narrow_columns_and_leaves_what_it_found(width: float) ->
     assert np.all(np.abs(units[0] - [0.6, 0.0, -0.9]) < [width, 0.3, 2 * LEAST])
     assert 1 / units[1, 1] > 0.3
     assert units[1, 2] == MOST
+
+
+def test_levels_are_found_at_once_in_units_of_the_root_of_their_shares() -> None:
+    """Rare levels have the least unit, in which none is cut. The first column is a number, and is searched for."""
+    rng, shares = np.random.default_rng(6), np.array([1.2, 0.2, 0.01, 0.0, 0.0])
+    units, levels = np.array([[0.0] * 6, [-1.0] * 6]), np.arange(6) > 0
+    noises = ERROR / 4 * rng.standard_normal((2, 6))
+    found = searched(units, np.append(0.0, shares) + noises[0], np.append(0.0, shares) + noises[1], ERROR / 4, levels)
+    np.testing.assert_array_equal(found[0, 1:], 0.0)
+    assert found[1, 0] < 0
+    assert found[1, 1:3] == pytest.approx([1.0, 5**0.5], rel=0.2)
+    assert found[1, 3:] == pytest.approx([FAR] * 3)
 
 
 def test_columns_that_leave_their_place_get_wider_units_around_where_they_are() -> None:
