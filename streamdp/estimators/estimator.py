@@ -1156,7 +1156,8 @@ class Estimator(river_base.Estimator, Parameters):
         for part in parts:
             part._need_features("merged")  # noqa: SLF001 - the same class
             models.append(part.model_dict() | {"domain": part.learner.problem.domain})
-        for what, agreed in models[0].items():
+        for what in (name for model in models for name in model):
+            agreed = models[0].get(what)
             if any(model.get(what) != agreed for model in models):
                 raise ConfigError(f"merged: expected one {what}, got {agreed} and others")
         counts = [part._counts() for part in parts]  # noqa: SLF001
