@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
 
 
+_LEAST_SPREAD = 0.5  # of a level, for reports of gradients
+
 Targets = Mapping[Hashable, float] | tuple[float, float] | None
 
 
@@ -170,7 +172,9 @@ class SchemaFeatures(Features):
             if feature.typical is not None and (found := feature.pieces[0].typical(*feature.typical)) is not None:
                 typical[j] = found
             if feature.pieces and feature.pieces[0].kind in EXCLUSIVE:
-                apart.append(tuple(range(j, j + len(feature.pieces))))
+                levels = range(j, j + len(feature.pieces))
+                apart.append(tuple(levels))
+                typical |= dict.fromkeys(levels, (0.0, max(_LEAST_SPREAD, (len(levels) + 1) ** -0.25)))
             j += len(feature.pieces)
         self.columns = Columns(
             np.array([piece.origin for piece in pieces]),

@@ -25,11 +25,11 @@ class Columns:
     """What is declared of the columns of a row.
 
     `origin`, `unit`: (p,): a column is (value - origin) / unit. `numeric`: (p,): which columns are numbers with
-    declared bounds, so that they lie in [-1, 1]. `typical`: the declared typical centre and spread of columns, by
-    index, in units of the column. `own`: the indices of the columns of what a group has of its own, beside what all
-    groups share. `private`: those of numbers whose bounds are not declared. `apart`: sets of columns that are 0 or 1,
-    of which at most one is 1 in a record, such as the levels of a category. `declared`: whether there is a public
-    schema. If not, columns are numbers as they come.
+    declared bounds, so that they lie in [-1, 1]. `typical`: the typical centre and spread of columns, by index, in
+    units of the column: declared ones, and those of levels. `own`: the indices of the columns of what a group has of
+    its own, beside what all groups share. `private`: those of numbers whose bounds are not declared. `apart`: sets of
+    columns that are 0 or 1, of which at most one is 1 in a record, such as the levels of a category. `declared`:
+    whether there is a public schema. If not, columns are numbers as they come.
     """
 
     origin: np.ndarray
