@@ -49,6 +49,7 @@ from streamdp.scaling.window_moments import (
     WIDTH,
     noise_of,
     noise_of_sizes,
+    rounds_of,
     sizes_of,
     useful,
     users_for_sizes,
@@ -144,7 +145,9 @@ class Scales:
             sizes = self._noise_of_sizes(len(unknown), task)
             if users_for_sizes(sizes, len(unknown)) >= task.users:  # these wait for a larger window
                 asked, unknown, sizes = np.setdiff1d(asked, unknown), unknown[:0], None
-        noise = noise_of(max(len(asked), 1), task.users, task.items, mu * math.sqrt(SHARE))
+        share = max(len(asked), 1), task.users, task.items, mu * math.sqrt(SHARE)
+        rounds = rounds_of(*share)
+        noise = noise_of(*share, rounds)
         if not (asked.size and useful(noise, len(asked), task.users)):
             return None
         rest = GaussianDP(mu * math.sqrt(1 - SHARE - SIZES * (sizes is not None))).to_approx(task.budget.delta)
@@ -156,7 +159,9 @@ class Scales:
         if sizes is not None:
             table[1, unknown] = sizes_of(users, self.columns[unknown], task.users, sizes, rng)
         least = np.where(self._private[asked], LEAST_PRIVATE, LEAST)
-        table[:, asked], final[asked] = zoom(users, self.columns[asked], table[:, asked], task.users, noise, rng, least)
+        table[:, asked], final[asked] = zoom(
+            users, self.columns[asked], table[:, asked], task.users, noise, rng, least, rounds
+        )
         return planned, table, final
 
 
@@ -456,7 +461,7 @@ class Windows(Collector):
     @property
     def ranges(self) -> np.ndarray | None:
         """See `Learner.ranges`: of columns that are scaled."""
-        return ranges_of(self.units.columns, WIDTH)
+        return ranges_of(self.units.columns, 1.0 if self.problem.loss.keeps_tails else WIDTH)
 
     @property
     def range_of_scale(self) -> tuple[float, float]:

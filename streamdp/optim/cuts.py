@@ -63,9 +63,7 @@ class Cuts:
 
         `deviation` is that of the noise of a sum.
         """
-        noise = deviation / max(float(blocks[:, change.RECORDS].sum()), 1.0)
-        balanced = _BALANCE * self.curvature.loss.cut * math.sqrt(self.curvature.parameters) * noise / self._weight
-        wanted = min(max(balanced, self.curvature.loss.kappa), _MOST)
+        wanted = self._wanted(deviation / max(float(blocks[:, change.RECORDS].sum()), 1.0))
         scale, square, error = self._best(blocks)
         low = scale * math.sqrt(max(square - 2 * error, 0.0) / wanted)
         high = scale * math.sqrt((max(square, 0.0) + 2 * error) / wanted)
@@ -95,6 +93,15 @@ class Cuts:
         means[:, d - 1] = level + (means[:, d - 1] - level) * ratios**2
         points[:, -1] = points[-1, -1]
         return ratios
+
+    def _wanted(self, noise: float) -> float:
+        """The mean of a^2 at which bias and noise are balanced; `noise` is the deviation of that of a mean gradient."""
+        balanced = _BALANCE * self.curvature.loss.cut * math.sqrt(self.curvature.parameters) * noise / self._weight
+        return min(max(balanced, self.curvature.loss.kappa), _MOST)
+
+    def usual(self, spread: float, noise: float) -> float:
+        """The scale at which bias and noise are balanced for targets of this `spread`; `noise` is that of `_wanted`."""
+        return spread / math.sqrt(self._wanted(noise))
 
     def first(self, spread: float, half: float, error: float) -> float:
         """The scale after a search of targets within plus and minus `half` that found the `spread` of most of them.

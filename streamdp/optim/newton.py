@@ -148,7 +148,7 @@ class Newton(Growing):
     def state(self, state: State) -> None:
         self._state = state
         self._shown[:] = state.point  # what predicts holds these arrays
-        far = FAR_OF_NUMBERS if self._huber and not self.curvature.loss.log_link else FAR
+        far = FAR_OF_NUMBERS if self.curvature.loss.keeps_tails else FAR
         self.ranges[:] = ranges_of(state.units, np.where(state.units[1] < MOST, FAR / far, 1.0))
 
     @property

@@ -1,10 +1,11 @@
 """Private centres and scales of columns and the target, from noisy moments of the users of a window.
 
 The first windows zoom in: a round asks for the noisy means of a = clip((x - m) / s, -1, 1) and of a^2 of each column
-that is scaled. A column whose values fill less than half of its range gets a new centre and a smaller scale. A scale is
-final, and costs nothing more, as soon as it follows from a variance that stands out of its noise, or stays in the last
-round of a window. It must not be looked for again then: of a column with rare large values, such as a rare flag, the
-clipped values have an ever smaller variance.
+that is scaled, which gets a new centre and a scale that is no larger. A scale is final, and costs nothing more, as soon
+as it follows from a variance that stands out of its noise, or values fill half of their range in the last round of a
+window. It must not be looked for again then: of a column with rare large values, such as a rare flag, the clipped
+values have an ever smaller variance. There are fewer rounds if the noise of several would hide that values fill less
+than half of their range.
 
 A column whose bounds are not declared first gets a scale from noisy counts of the sizes of its values.
 
@@ -25,7 +26,7 @@ SHARE = 0.1  # of mu^2 of a window, for scaling
 ROUNDS = 4
 WIDTH = 2.0
 """The deviations in a scale."""
-_FULL, _KNOWN = 0.5, 3.5
+_FULL, _KNOWN, _VAGUE = 0.5, 3.5, 0.25
 LEAST, LEAST_PRIVATE = 2.0**-20, 2.0**-80
 """The least scale, in the bounds that are declared and of a column without them."""
 SIZES = 0.05
@@ -74,20 +75,26 @@ def sizes_of(users: WindowColumns, columns: np.ndarray, n: int, noise: Gaussian,
     return 2.0 ** -np.cumprod(few, axis=1).sum(axis=1)
 
 
-def noise_of(columns: int, users: int, items: int, mu: float) -> Gaussian:
+def rounds_of(columns: int, users: int, items: int, mu: float) -> int:
+    """How many rounds are worth it: so many that one finds values that fill less than half of their range, or one."""
+    noises = ((rounds, noise_of(columns, users, items, mu, rounds)) for rounds in range(ROUNDS, 0, -1))
+    return next((rounds for rounds, noise in noises if _factor(0.0, _deviation(noise, columns, users)) < _FULL), 1)
+
+
+def noise_of(columns: int, users: int, items: int, mu: float, rounds: int = ROUNDS) -> Gaussian:
     """The noise on the sum of a round about k >= 1 columns of n users with at most this many items.
 
     `mu` is what all rounds together may spend.
     """
     sensitivity = 2 * math.sqrt(columns) * (1 + items * 2.0**-52)
-    # The second term is more than rounding to the grid adds. ROUNDS rounds add up to mu, up to rounding.
+    # The second term is more than rounding to the grid adds. The rounds add up to mu, up to rounding.
     most = (math.sqrt(2 * columns) + sensitivity) * users
-    return Gaussian(GaussianDP(mu / math.sqrt(ROUNDS) * (1 - 1e-12)), most, sensitivity)
+    return Gaussian(GaussianDP(mu / math.sqrt(rounds) * (1 - 1e-12)), most, sensitivity)
 
 
 def useful(noise: Gaussian, columns: int, users: int) -> bool:
-    """Return whether a round of k columns and n users with this noise can find a scale: whether f < 1/2 is possible."""
-    return _factor(0.0, _deviation(noise, columns, users)) < _FULL
+    """Return whether a round of k columns and n users with this noise tells where columns are in their range."""
+    return _deviation(noise, columns, users) < _VAGUE
 
 
 def zoom(
@@ -98,6 +105,7 @@ def zoom(
     noise: Gaussian,
     rng: Rng,
     least: np.ndarray | None = None,
+    rounds: int = ROUNDS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new centres and scales (2, k) after all rounds, and the mask (k,) of the columns whose are final.
 
@@ -108,23 +116,24 @@ def zoom(
     least = np.full(k, LEAST) if least is None else least
     final = np.zeros(k, dtype=bool)
     grid, deviation = float(noise.rows(2 * k)[0, 1]), _deviation(noise, k, n)
-    for last in (False,) * (ROUNDS - 1) + (True,):
+    for last in (False,) * (rounds - 1) + (True,):
         total = users.moments(columns, table, grid)
         try:
             means, squares = (noise.randomize(total, rng) / n).reshape(2, k)
         finally:
             total[:] = 0.0
-        means = np.clip(means, -1.0, 1.0)
+        if final.all():
+            continue
+        means[~final], _ = alike(np.clip(means[~final], -1.0, 1.0), deviation**2)
         variances, left = squares - means**2, deviation**2
-        if not final.all():
-            variances[~final], left = alike(variances[~final], left)
+        variances[~final], left = alike(variances[~final], left)
         for j in np.flatnonzero(~final):
             factor = _factor(float(variances[j]), left**0.5)
             stays = factor >= _FULL or table[1, j] <= least[j]
             known = variances[j] >= _KNOWN * left**0.5 * math.sqrt(1 + 4 * float(means[j]) ** 2)
             final[j] = known or (stays and last)
-            if not stays:
-                table[:, j] = table[0, j] + table[1, j] * means[j], table[1, j] * factor
+            table[0, j] += table[1, j] * means[j]
+            table[1, j] = max(table[1, j] * min(factor, 1.0), least[j])
     return table, final
 
 

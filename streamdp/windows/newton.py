@@ -20,6 +20,7 @@ import numpy as np
 
 from streamdp.errors import ConfigError, check_whole, is_number
 from streamdp.optim.curvature import Curvature
+from streamdp.optim.cuts import Cuts
 from streamdp.optim.newton import Newton, Round
 from streamdp.optim.newton_state import full
 from streamdp.privacy.entropy import Rng
@@ -27,6 +28,7 @@ from streamdp.privacy.guarantees import ApproxDP, GaussianDP
 from streamdp.privacy.mechanisms import Gaussian
 from streamdp.reading import change
 from streamdp.reading.batch_intervals import Spread
+from streamdp.scaling.window_moments import WIDTH
 from streamdp.windows.task import Method, Task, Users, WindowResult, too_few
 
 _LOUDEST = 1 / 16  # the largest noise of the mean gradient over the bound
@@ -129,6 +131,10 @@ class NewtonSteps(Method):
         first = steps.state.of(start)
         if first.level.size:
             first = replace(first, level=np.array([users.link[0]]))
+        if plan.curvature.loss.grows and not first.weight:
+            point = first.point.copy()
+            point[-1] = min(point[-1], Cuts(plan.curvature).usual(1 / WIDTH, plan.deviation / n))
+            first = replace(first, point=point)
         steps.state = first
         for at, (share, noise) in enumerate(zip(plan.shares, plan.noises, strict=True)):
             if plan.look is not None and at == len(plan.shares) // 2:

@@ -21,7 +21,8 @@ class WindowUsers(Users, WindowColumns, Protocol):
     def rescale(self, columns: np.ndarray, table: np.ndarray, link: Link) -> None:
         """Replace columns (k,) by (x - m) / s from now on, cut to `units.FAR` deviations, but for the target.
 
-        They are indices; p is the target. `table` (2, k) has m and s. `link` is that of `Units` for this target.
+        A loss that `keeps_tails` has them cut to as many s. They are indices; p is the target. `table` (2, k) has m and
+        s. `link` is that of `Units` for this target.
         """
 
     def wipe(self) -> None:
@@ -163,13 +164,14 @@ class WindowRecords:
         from streamdp.optim.loops import LINK, ORIGIN
 
         self.link = self._spec[LINK], self._spec[ORIGIN] = link
+        far = FAR if self._loss.keeps_tails else FAR / WIDTH
         for starts in self._blocks():
             for column, (centre, scale) in zip(columns, table.T, strict=True):
                 values = self._column(column)[starts[0] : starts[-1]]
                 values -= centre
                 values /= scale
                 if column < self._X.shape[1]:  # without an own scale nothing is so far out
-                    np.clip(values, -FAR / WIDTH, FAR / WIDTH, out=values)
+                    np.clip(values, -far, far, out=values)
 
     def _blocks(self) -> Iterator[np.ndarray]:
         """The starts of some users and the end of the last, block by block: the rows of one stay in the cache."""

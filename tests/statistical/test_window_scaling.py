@@ -19,6 +19,7 @@ from streamdp.scaling.window_moments import (
     SIZES,
     noise_of,
     noise_of_sizes,
+    rounds_of,
     sizes_of,
     useful,
     zoom,
@@ -85,7 +86,7 @@ def test_the_sums_are_those_of_averages_of_moments() -> None:
         expected = [sum(part.mean() for part in np.split(moment, [2, 6])) for moment in (a, a * a)]
         np.testing.assert_allclose(users.moments(np.array([column]), frame, 2.0**-40), expected, atol=1e-10)
     users.rescale(np.array([1, 2]), np.repeat(frame, 2, axis=1), (0.0, 0.0))
-    np.testing.assert_allclose(users._X, np.column_stack([X[:, 0], np.clip((X[:, 1] - 0.1) / 0.4, -2, 2)]))
+    np.testing.assert_allclose(users._X, np.column_stack([X[:, 0], np.clip((X[:, 1] - 0.1) / 0.4, -4, 4)]))
     np.testing.assert_allclose(users._y, (y - 0.1) / 0.4)
 
 
@@ -182,6 +183,19 @@ def test_a_rare_flag_keeps_the_scale_of_its_spread() -> None:
         assert flag.std() < frame[1, 0] < 3 * flag.std()
 
 
+def test_one_round_centres_columns_whose_spread_noise_hides() -> None:
+    """Columns near one end of their bounds: their centres are found, and no scale is below their spread."""
+    n, k, mu = 2000, 30, 0.1
+    X = np.random.default_rng(0).uniform(-1, -0.8, (n, k))
+    users, columns = records(X, np.ones(n, np.int64)), np.arange(k)
+    rounds = rounds_of(k, n, 1, mu)
+    noise = noise_of(k, n, 1, mu, rounds)
+    frame, _ = zoom(users, columns, np.repeat([[0.0], [1.0]], k, axis=1), n, noise, SeededEntropy(1), rounds=rounds)
+    assert rounds == 1
+    assert np.abs(frame[0] + 0.9).max() < 0.1
+    assert 2 * X.std() < frame[1].min() <= frame[1].max() <= 1
+
+
 def raw(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Columns in [-1, 1]; the first fills a fiftieth of its bounds."""
     rng = np.random.default_rng(seed)
@@ -223,8 +237,12 @@ def test_a_window_spends_no_more_than_its_budget(
     found.clear()
     few = model(seed=1, window=700, target=target)
     few.learn_encoded(X[:700], y[:700])
-    assert len(found) == OTHERS  # no scale could be found, so nothing is spent on it
-    assert not useful(noise_of(2, 700, 1, whole * math.sqrt(SHARE)), 2, 700)
+    assert len(found) == OTHERS + 1  # several rounds would find no scale, and one tells where columns are
+    share = whole * math.sqrt(SHARE)
+    assert rounds_of(columns, 700, 1, share) == 1
+    assert rounds_of(columns, 5000, 1, share) == ROUNDS
+    assert useful(noise_of(columns, 700, 1, share, 1), columns, 700)
+    assert not useful(noise_of(columns, 100, 1, share, 1), columns, 100)
 
 
 def test_bounds_a_hundred_times_too_wide_cost_little() -> None:

@@ -102,6 +102,11 @@ class Loss:
         """Whether the last number of theta is a scale of the residuals."""
         return self.least_scale is not None
 
+    @property
+    def keeps_tails(self) -> bool:
+        """Whether columns with a long tail are cut further out: the loss is robust, and no logarithm is linear."""
+        return self.has_scale and not self.log_link
+
     def with_least_scale(self, least: float) -> "Loss":
         """The loss with a `least_scale` of at most this one; itself if it has no scale."""
         return self

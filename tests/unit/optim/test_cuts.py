@@ -43,6 +43,13 @@ def test_the_scale_moves_to_where_bias_and_noise_are_balanced_and_out_with_recor
     assert at[0] < at[1] < at[2] <= SPREAD / math.sqrt(kappa) * (1 + 1e-9)
 
 
+def test_a_window_begins_where_bias_and_noise_are_balanced() -> None:
+    """With little noise the cut is far out, and with much as for Huber's loss."""
+    assert CUTS.usual(SPREAD, 0.0) == pytest.approx(SPREAD * 20 / CUTS.curvature.loss.cut)
+    assert SPREAD < CUTS.usual(SPREAD, 1.0) < 1.2 * SPREAD
+    assert CUTS.usual(SPREAD, 1.0) < CUTS.usual(SPREAD, 0.01) < CUTS.usual(SPREAD, 0.001)
+
+
 def test_the_scale_stays_where_noise_hides_the_spread() -> None:
     assert CUTS.scale(block(6.0, 100_000, noise=1.0), 6.0, 30.0) == 6.0
 
