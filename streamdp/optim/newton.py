@@ -285,9 +285,13 @@ class Newton(Growing):
 
     @property
     def _search_batch(self) -> int:
-        """The records of a batch of the search: so many that its means have the `ERROR`."""
-        error = column_units.ERROR
-        return max(32, math.ceil(self.deviation / self.curvature.reach / error + column_units.SPREAD / error**2))
+        """The records of a batch of the search: so many that its means have the `ERROR`.
+
+        Targets alone take fewer than columns do, which share the room of a vector.
+        """
+        error, columns = column_units.ERROR, not self._replans or bool(np.any(self.state.units[1] < 0))
+        reach = self.curvature.reach if columns else 0.5
+        return max(32, math.ceil(self.deviation / reach / error + column_units.SPREAD / error**2))
 
     @property
     def _least_batch(self) -> float:
