@@ -501,7 +501,8 @@ class Newton(Growing):
             errors = np.zeros(len(blocks))
         else:
             ways = blocks[:, :q] / counts[:, None] - point[:q]
-            carried, errors = ways @ state.hessian(q), state.variance * (ways**2 @ self._products)
+            hessian, left = self._pooled(state)
+            carried, errors = ways @ hessian, ways**2 @ left.sum(axis=0)
         information = blocks[:, change.INFORMATION]
         if self._follow:
             errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
@@ -658,13 +659,18 @@ class Newton(Growing):
         """The query point after `point`, which is in the present units, from the averages of a state."""
         return self._project(self._units.outward(self._solved(state, point).theta))
 
+    def _pooled(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """A (q, q) nearer to columns that are alike, and the variances of its noise, by a state."""
+        q = self.curvature.columns
+        slopes = state.units[1] if state.units.size else np.ones(q - 1)
+        return pooled(state.hessian(q), state.variance, self.curvature.apart, slopes)
+
     def _solved(self, state: State, point: np.ndarray) -> Solved:
         """The posterior mean (d,) after `point`, by a state; both in the present units."""
         if self.curvature.outputs > 1:
             return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
-        slopes = state.units[1] if state.units.size else np.ones(q - 1)
-        hessian, left = pooled(state.hessian(q), state.variance, self.curvature.apart, slopes)
+        hessian, left = self._pooled(state)
         unit, entry = self._unit(state, point), float(left[-1, -1])
         if state.level.size:  # coefficients of a logarithm are not large
             unit = min(unit, float(state.level[0]))
