@@ -124,8 +124,7 @@ class Newton(Growing):
             self._begin_at(start)
         self.noise = deviation**2 * curvature.parameters
         self._follow, self._replans, self._own = follow, replans, own
-        self._secants, joint = Secants(), curvature.joint
-        self._joint, self._products = joint[np.triu_indices(len(joint))], np.sum(joint, axis=0)  # as a svec; per column
+        self._secants, self._joint = Secants(), curvature.joint[np.triu_indices(curvature.columns)]  # as a svec
         self._model: tuple[np.ndarray, ClassProblem] | None = None  # that of the state with this `curved`
 
     @staticmethod

@@ -14,6 +14,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.newton import Newton
 from streamdp.optim.newton_state import State
+from streamdp.optim.shrinkage import pooled
 from streamdp.reading import change
 from streamdp.scaling.units import Units
 from tests.support.newton import averages, with_averages
@@ -108,8 +109,9 @@ def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> No
         tau = 1 / (V / size + z**2 * d / size**2)
         near = bent = 0.0
         if points:  # A has the weight of the newest block, by its own error, with the way to the present point
-            ways, A = np.array(points)[:, :q] - walk.middle[:q], walk.state.hessian(q)
-            errors = noise / weight**2 * q * np.sum(ways**2, axis=1) + 0.09 * np.sum((ways @ A) ** 2, axis=1)
+            A, left = pooled(walk.state.hessian(q), noise / weight**2, (), np.ones(q - 1))
+            ways = np.array(points)[:, :q] - walk.middle[:q]
+            errors = ways**2 @ left.sum(axis=0) + 0.09 * np.sum((ways @ A) ** 2, axis=1)
             near = max(1 / (1 + information[-1] * errors[-1]), 1 - tau / weight)
             bent = near * (points[-1][-1] / walk.middle[d - 1] if curvature is HUBER else 1.0)  # A of another sigma
         points.append(walk.middle)
