@@ -205,12 +205,9 @@ class HeldOut(Validator):
                 low, high = self.errors.range(bool(j))
                 middle, half, weight = (high + low) / 2, (high - low) / 2, task.weights[j]
                 u, square = total[2 * j : 2 * j + 2] / weight
-                square = min(max(square, u**2 / n), n) + self.scores.variance / weight**2
-                block[first : first + 3] = (
-                    n,
-                    n * middle + half * u,
-                    (n * middle + 2 * half * u) * middle + half**2 * square,
-                )
+                value, excess = n * middle + half * u, max(min(square, n) - u**2 / n, 0.0)  # noise may lead u beyond n
+                excess += self.scores.variance / weight**2
+                block[first : first + 3] = n, value, value**2 / n + half**2 * excess
                 if not j:
                     block[sums.ERROR_RANGE] = half**2 * (n + self.scores.variance / weight**2)
             if task.cells:

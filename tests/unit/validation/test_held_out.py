@@ -109,6 +109,19 @@ def test_a_verdict_on_batches_says_which_model_it_is_about() -> None:
     assert made(WindowedClassifier).quality.behind is None
 
 
+@pytest.mark.parametrize("kind", REGRESSORS)
+def test_answers_about_a_model_without_errors_are_released_with_a_spread_and_can_be_loaded(kind: Any) -> None:
+    """Noise led their mean beyond what an answer can say, and then the sum of squares was negative: no job went on."""
+    for seed in range(5):
+        given = {"features": ["a"], "target": (0, 1), "budget": "eps=20,delta=1e-6", "seed": seed}
+        model = made(kind, **given, validation={"share": 0.5}, loss="squared")
+        for _ in range(6):
+            model.learn_encoded(np.full((1500, 1), 0.5), np.zeros(1500))
+            model.close_batch()
+        made(kind, **given, validation={"share": 0.5}, loss="squared").load_state_dict(model.state_dict())
+        assert sums.mean(model.held_out.validator.state()["total"], sums.ERRORS)[1] > 0
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS[1:])
 def test_nobody_says_of_a_start_how_wrong_it_is(kind: Any) -> None:
     """Batches that search answered about equal shares: "no better" of models with a third of the constant's errors."""
