@@ -15,7 +15,7 @@ from streamdp.errors import ConfigError
 from streamdp.optim.curvature import Curvature
 from streamdp.reading import change
 
-_FURTHEST = 1e59  # further than steps come
+_FURTHEST = 1e75  # further than steps come: bounds are up to 1e60 apart
 _OTHER = 4.0  # how far another sigma is trusted
 
 

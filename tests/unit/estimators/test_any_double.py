@@ -3,12 +3,14 @@
 Values are drawn over the whole range of doubles: any exponent, subnormal numbers, both signs, zero and the largest.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 import streamdp
+from streamdp.errors import PrivacyWarning
 
 RANGES = {"a": (-1.0, 1.0), "b": (0.0, 1e-59), "c": (-1e59, 1e59)}
 UNITS: dict[str, dict[str, Any]] = {"as they are": {"features": list(RANGES)}, "scaled": {"features": RANGES}}
@@ -83,6 +85,22 @@ def test_any_finite_records_are_learned_and_released(name: str, loss: str, units
         )
         if loss in ("logistic", "softmax"):
             assert sum(model.predict_proba_one(record).values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "budget", "column", "target"),
+    [("poisson", "eps=1", (0, 1), (0, 1e-59)), ("huber", "eps=1e6", (1e59, 1.5e59), (-1e59, 1e59))],
+)
+def test_states_of_the_widest_and_narrowest_bounds_can_be_loaded(
+    loss: Any, budget: str, column: tuple[float, float], target: tuple[float, float]
+) -> None:
+    given: dict[str, Any] = {"loss": loss, "budget": budget, "features": {"a": column}, "target": target, "seed": 1}
+    with pytest.warns(PrivacyWarning) if budget == "eps=1e6" else nullcontext():
+        model = streamdp.PanPrivateRegressor(**given)
+    rng = np.random.default_rng(1)
+    model.learn_encoded(rng.uniform(-1, 1, (3000, 1)), rng.choice([*target, 0.0], 3000))
+    model.close_batch()
+    model.clone().load_state_dict(model.state_dict())
 
 
 @pytest.mark.parametrize("name", ["LDPASGDRegressor", "PanPrivateRegressor", "ShuffleRegressor"])
