@@ -238,6 +238,7 @@ def test_a_window_spends_no_more_than_its_budget(
     few = model(seed=1, window=700, target=target)
     few.learn_encoded(X[:700], y[:700])
     assert len(found) == OTHERS + 1  # several rounds would find no scale, and one tells where columns are
+    assert 0.99 * whole**2 < sum(mu**2 for mu, _ in found) <= whole**2
     share = whole * math.sqrt(SHARE)
     assert rounds_of(columns, 700, 1, share) == 1
     assert rounds_of(columns, 5000, 1, share) == ROUNDS
