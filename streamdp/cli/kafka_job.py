@@ -152,11 +152,16 @@ def _publish_whole(publisher: Publisher, config: JobConfig, display: WorkerDispl
     from streamdp.serving.snapshots import combined
     from streamdp.store.store import Store
 
-    snapshot = combined(Store.snapshots(config.store_path, config.job))
-    model = publisher.model(snapshot)
-    display.judged(model.quality)
-    display.followed(model.estimator)
-    publisher(snapshot)
+    shown = None
+    for _ in range(3):  # another worker may have committed meanwhile, and a sink may keep what comes last
+        snapshot = combined(Store.snapshots(config.store_path, config.job))
+        if snapshot.seq == shown:
+            return
+        model = publisher.model(snapshot)
+        display.judged(model.quality)
+        display.followed(model.estimator)
+        publisher(snapshot)
+        shown = snapshot.seq
 
 
 def lags(brokers: str, options: Mapping[str, object], positions: Mapping[Shard, Position]) -> dict[Shard, int | None]:
