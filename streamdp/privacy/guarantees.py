@@ -233,7 +233,7 @@ def parse_budget(text: str | Budget) -> Budget:
         name, equals, number = item.partition("=")
         name = {"epsilon": "eps"}.get(name.strip().lower(), name.strip().lower())
         try:
-            value = float(number)
+            value = float(number if number.isascii() and "_" not in number else "")  # Python reads 0_5 as 5
         except ValueError:
             raise BudgetError(f"{expected}, got {text!r}") from None
         if not equals or name in parts:

@@ -64,6 +64,7 @@ def test_reads_text(text: str, budget: Budget) -> None:
         *("", "1", "eps", "eps=", "eps=one", "eps=1;delta=1e-6", "eps=1,eps=2", "eps=1,epsilon=2", "rho=1"),
         *("eps=0", "eps=-1", "eps=nan", "eps=inf", "mu=0", "mu=-1", "mu=inf", "mu=1,delta=1e-6", "eps=1,mu=1"),
         *("delta=1e-6", "eps=1,delta=1", "eps=1,delta=-1e-6", "eps=1,delta=nan", "eps=1,", ",", "eps==1"),
+        *("eps=0_5", "eps=\u0661", "mu=1_0", "eps=1,delta=1_0e-9"),
     ],
 )
 def test_refuses_other_text(text: str) -> None:
