@@ -111,16 +111,22 @@ class ClassProblem:
         """Return the theta with the gradient that is `wanted` (d,), as far as noise and prior allow.
 
         That has noise of the variance `noise` on each coordinate, and records add their own, with `records` times the
-        curvature. `last` (d,) is the answer without these numbers. The prior depends on the answer `before`, with about
-        the same numbers, which it comes nearer to; None: there is none.
+        curvature. `last` (d,) is the answer without these numbers: shares of classes have a prior around its own, of
+        the deviation 1 / K. The prior of slopes depends on the answer `before`, with about the same numbers, which it
+        comes nearer to; None: there is none.
         """
         theta, pull = (last.reshape(self.outputs, -1), 0.0) if before is None else before[:2]
         chances = self._chances(theta)
         curved = np.maximum(np.mean(chances * (1 - chances), axis=0), 1e-12)[:, None]
-        shares = self._shares(wanted.reshape(theta.shape)[:, -1], np.sqrt(noise + records * self.weight * curved[:, 0]))
+        errors = noise + records * self.weight * curved[:, 0]
+        kept = 1 / (1 + errors * (self.outputs / self.weight) ** 2)
+        usual = self.weight * np.mean(self._chances(last), axis=0)
+        found = usual + kept * (wanted.reshape(theta.shape)[:, -1] - usual)
+        shares = self._shares(found, np.sqrt(kept * errors))
         wanted = np.column_stack([wanted.reshape(theta.shape)[:, :-1], self.weight * shares])
         curved = self.weight * np.column_stack([curved * self.variances, shares * (1 - shares)])
         errors = noise + records * curved
+        errors[:, -1] *= kept
         noises = errors[:, :-1] / curved[:, :-1] ** 2
         along = theta[:, :-1] @ self.axes * (1 + noises * pull)
         pull = pulls(np.ravel(along), np.ravel(noises)).reshape(noises.shape)

@@ -410,11 +410,15 @@ class Newton(Growing):
             search.take(place, loss.cut, means, errors)
             self._go_on(search, units)
             return
-        if isinstance(loss, Logistic):  # the mean share of a class gives the intercept
-            seen = self.records - self.missing
-            share = float(scipy.special.expit(point[-1])) - float(total[d - 1]) / seen
+        if not self._huber:  # the mean shares of classes give the intercepts
+            seen, last = self.records - self.missing, slice(curvature.columns - 1, d, curvature.columns)
             error *= math.sqrt(size / seen)
-            point[-1] = scipy.special.logit(min(max(share, error), 1 - error)) if error < 0.5 else 0.0
+            if curvature.outputs > 1:
+                shares = np.log(np.maximum(scipy.special.softmax(point[last]) - total[last] / seen, error))
+                point[last] = shares - np.mean(shares)
+            else:
+                share = float(scipy.special.expit(point[-1])) - float(total[d - 1]) / seen
+                point[-1] = scipy.special.logit(min(max(share, error), 1 - error)) if error < 0.5 else 0.0
         self.state = self._anew(self._project(point), units, self.state.search)
 
     def learn(self, rounds: Sequence[Round], size: int, information: float) -> None:

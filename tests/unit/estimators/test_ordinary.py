@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ordinary import TABLES, categories, constant, ours
-from streamdp import PanPrivateRegressor
+from streamdp import PanPrivateClassifier, PanPrivateRegressor
 
 BETTER = {
     "amounts and flags, MAE": 0.85,  # they were three times as far as the constant
@@ -30,6 +30,21 @@ def test_many_levels_of_a_category_are_learned(trust: str, most: float) -> None:
     draw = categories(60)
     data, held = draw(rng, 30_000), draw(rng, 10_000)
     assert case.score(held, ours(trust, case, data, held, 4.0, 1)) < most
+
+
+def test_few_records_of_six_classes_give_about_the_constant() -> None:
+    """The search for four columns with a long tail took nearly all records, and the rest was all noise."""
+    shares = np.array([0.33, 0.04, 0.13, 0.3, 0.02, 0.18])
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, y = np.exp(0.7 * rng.standard_normal((4000, 4))), rng.choice(6, 4000, p=shares)
+        model = PanPrivateClassifier(
+            features={f"x{j}": (0, 20) for j in range(4)}, classes=list(range(6)), budget="eps=.5,delta=1e-6", seed=seed
+        )
+        model.learn_arrays(X, y)
+        model.close_batch()
+        chances = np.asarray(model.predict_proba_arrays(X))
+        assert -np.mean(np.log(chances[np.arange(4000), y])) < -1.2 * shares @ np.log(shares)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])

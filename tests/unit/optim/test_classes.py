@@ -82,6 +82,23 @@ def test_a_class_of_which_noise_shows_none_has_a_small_share_and_no_infinite_int
         assert chances[0] > 0.002
 
 
+def test_a_batch_of_noise_leaves_the_shares_of_the_classes_where_they_were() -> None:
+    """The noise of a share is 2, and the classes have 65, 30 and 5 %: shares of noise were three times as bad."""
+    rng, shares, model = (
+        np.random.default_rng(2),
+        np.array([0.65, 0.3, 0.05]),
+        ClassProblem(moments(drawn(2000)), 0.0, 3),
+    )
+    last = np.zeros((3, Q))
+    last[:, -1] = np.log(shares)
+    for _ in range(5):
+        wanted, found = 2 * rng.standard_normal(3 * Q), None
+        for _ in range(3):
+            found = model.answer(wanted, 2.0**2, 0.0, np.ravel(last), found)
+        chances = softmax(model.rows @ found.theta.T, axis=1).mean(axis=0)
+        assert -shares @ np.log(chances) < -1.4 * shares @ np.log(shares)
+
+
 def test_a_rare_flag_is_found_without_steps_to_either_side() -> None:
     """Of 3 %, and ten times the share of a class: by normal columns its coefficient is three times too large."""
     flag, ends = (np.arange(10_000) < 300) * 2.0 - 1, np.array([[-1.0], [1.0]])
