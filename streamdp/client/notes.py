@@ -29,10 +29,13 @@ class ReportNotes:
             self._read()
 
     def _read(self) -> None:
-        if self._path is None or not os.path.exists(self._path):
+        if self._path is None:
             return
         with file_errors(SourceError, self._path):
-            text = Path(self._path).read_text(encoding="utf-8")
+            try:
+                text = Path(self._path).read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return
         found = None
         with contextlib.suppress(ValueError):
             found = json.loads(text)

@@ -102,10 +102,11 @@ class Notes:
             raise
 
     def _read(self, path: str) -> None:
-        if not self.path.exists():
-            return
         with file_errors(SourceError, path):
-            text = self.path.read_text(encoding="utf-8")
+            try:
+                text = self.path.read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return
         try:
             notes = json.loads(text)
             theirs, self.position = notes["agreement"], notes["position"]

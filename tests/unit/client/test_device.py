@@ -270,6 +270,17 @@ def test_other_files_are_no_notes(tmp_path: Path, text: str) -> None:
             make()
 
 
+def test_notes_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in a folder that may not be searched exists or not: nobody knows."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(SourceError, match="permission denied"):
+        Device("http://127.0.0.1:9", "late", notes=str(tmp_path / "notes.json"))
+
+
 @pytest.mark.parametrize("notes", [5, b"notes", ["notes"], "a\0b"], ids=repr)
 def test_notes_are_the_path_of_a_file(notes: Any) -> None:
     with pytest.raises(ConfigError, match="notes: expected the path of a file"):

@@ -208,6 +208,8 @@ def test_a_store_or_a_topic_of_another_run(world: Callable[..., World]) -> None:
     (one.folder / "notes").write_text("{")
     with pytest.raises(SourceError, match="something else"):
         Notes(str(one.folder / "notes"), one.agreed)
+    with pytest.raises(SourceError, match="directory"):  # what cannot be read is not taken for none
+        Notes(str(one.folder), one.agreed)
 
 
 def test_two_holders_of_the_notes_do_not_let_every_record_answer_twice(world: Callable[..., World]) -> None:
