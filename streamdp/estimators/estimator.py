@@ -1155,7 +1155,8 @@ class Estimator(river_base.Estimator, Parameters):
         parts, models, result = (self, *others), [], self.clone()
         for part in parts:
             part._need_features("merged")  # noqa: SLF001 - the same class
-            models.append(part.model_dict() | {"domain": part.learner.problem.domain})
+            problem = part.learner.problem
+            models.append(part.model_dict() | {"domain": problem.domain, "target": problem.target})
         for what in (name for model in models for name in model):
             agreed = models[0].get(what)
             if any(model.get(what) != agreed for model in models):

@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from streamdp.data.records import MOST_RECORDS
-from streamdp.errors import NotAtBoundaryError, NotAvailableError, check_choice, check_whole
+from streamdp.errors import ConfigError, NotAtBoundaryError, NotAvailableError, check_choice, check_whole
 from streamdp.learners.learner import WITH_DELTA, Learner
 from streamdp.learners.linear_problem import USUAL, Columns, LinearProblem, Region, check_newton, check_unplanned
 from streamdp.optim.ac_sa import Problem
@@ -394,9 +394,12 @@ class Batches(Learner):
         return {"loss": repr(self.given.loss), "plan": repr(planned)}
 
     def learned(self) -> dict[str, object]:
-        return self.batch_steps.learned() | {"budget": str(self.budget)}
+        return self.batch_steps.learned() | {"budget": str(self.budget), "target": repr(self.problem.target)}
 
     def read(self, state: Mapping[str, object]) -> None:
+        mine = repr(self.problem.target)
+        if (target := state.get("target", mine)) != mine:  # answers about the error are in units of its width
+            raise ConfigError(f"state: expected target {mine}, got {target}")
         if state["budget"] != str(self.budget):
             state = self.batch_steps.planned_anew(state)
         self.batch_steps.read(state, lambda theta: self.region.check_theta(theta, self.p))
