@@ -5,7 +5,7 @@ it ever added to a stream: so entries that were trimmed before they were read, a
 anew, are recognised. One transaction of Redis reads the counts and the entries.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -38,11 +38,6 @@ class RedisSource(Source):
     `SourceError` if the server refuses to read the stream, or has none and it is not followed.
     """
 
-    share: float | None = None
-    """The share of the stream that was polled: unknown."""
-    unended: Sequence[str] = ()
-    """Entries are always complete."""
-
     def __init__(
         self,
         url: str,
@@ -66,9 +61,6 @@ class RedisSource(Source):
         self._client.set_response_callback("XRANGE", lambda entries: entries)  # the client's own loses repeated fields
         with suppress(SourceUnavailableError):  # `poll` says it, and a run waits for the server
             self._ask(1)
-
-    def recognise(self, key: bytes) -> None:
-        """Do nothing: ids and counts of entries distinguish streams, without a `key`."""
 
     @property
     def position(self) -> Position:

@@ -15,7 +15,7 @@ from streamdp.runtime.defaults import BAD_SHARE
 
 if TYPE_CHECKING:
     from connectors.letterfile import DeadLetterFile
-    from streamdp.data.records import Encoder
+    from streamdp.data.records import Encoder, Source
 
 _SECRETS = ("password", "token", "secret", "jaas")
 
@@ -94,7 +94,7 @@ class ReadConfig(BadRecordsConfig):
         """What messages call the source."""
         raise NotImplementedError
 
-    def build(self, encoder: "Encoder") -> Any:
+    def build(self, encoder: "Encoder") -> "Source":
         """Open the source, whose columns the `encoder` reads."""
         raise NotImplementedError
 

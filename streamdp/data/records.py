@@ -227,6 +227,23 @@ class Source(Protocol):
     def finished(self) -> bool:
         """Whether the stream has ended and all its records were polled."""
 
+    @property
+    def share(self) -> float | None:
+        """The share of the stream that was polled, from 0 to 1; None: unknown, as here."""
+        return None
+
+    @property
+    def unended(self) -> Sequence[str]:
+        """The names of files that were polled up to a last record without its end; none here."""
+        return ()
+
+    def recognise(self, key: bytes) -> None:
+        """Distinguish, by a secret `key`, the stream from others that begin alike; this does nothing.
+
+        A job calls it before the first poll or seek, with the same key in every run.
+        """
+        return
+
     def poll(self, max_records: int, timeout_s: float) -> Batch:
         """Return at most `max_records` next records, including dead letters; at least 1.
 

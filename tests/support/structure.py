@@ -1,6 +1,7 @@
-"""The figures of the library's structure, by `make structure`: sizes, depth and private access."""
+"""The figures of the library's structure, by `make structure`: sizes, depth, private access, names and types."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from types import FunctionType
 from tests.support.paths import ROOT
 
 ENDINGS = (".py", ".pyx", ".pxd", ".pyi")
+PACKAGES = ("streamdp", "connectors")
 ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
 FLOORS = [layer.split(" | ") for layer in ROOMS["contracts"][0]["layers"]][::-1]
 
@@ -25,7 +27,7 @@ def lines(folder: str, endings: tuple[str, ...] = ENDINGS) -> list[tuple[str, in
 def by_room() -> dict[str, tuple[int, int]]:
     """Lines and files of each room; modules that are in no room are one."""
     found: dict[str, tuple[int, int]] = {}
-    for file, size in [*lines("streamdp"), *lines("connectors")]:
+    for file, size in (one for top in PACKAGES for one in lines(top)):
         top, *inside = Path(file).parts
         room = top if top == "connectors" else inside[0] if len(inside) > 1 else "(names that users import)"
         before = found.get(room, (0, 0))
@@ -49,6 +51,21 @@ def reaches(*folders: str) -> Counter[str]:
     return Counter({file: size for file, text in texts.items() if (size := sum(".learner." in line for line in text))})
 
 
+def classes() -> Counter[str]:
+    """How many classes of the library have each name."""
+    texts = [(ROOT / file).read_text(encoding="utf-8") for top in PACKAGES for file, _ in lines(top, (".py", ".pyx"))]
+    return Counter(name for text in texts for name in re.findall(r"^ *(?:cdef )?class (\w+)", text, flags=re.MULTILINE))
+
+
+def anything() -> float:
+    """How many times per 1,000 lines `Any` stands in annotations and types of the library, imports aside."""
+    files = [one for top in PACKAGES for one in lines(top, (".py", ".pyi"))]
+    texts = [
+        re.sub("^ *from .*", "", (ROOT / file).read_text(encoding="utf-8"), flags=re.MULTILINE) for file, _ in files
+    ]
+    return 1000 * sum(len(re.findall(r"\bAny\b", text)) for text in texts) / sum(size for _, size in files)
+
+
 def ours(kind: type) -> list[type]:
     """The classes of ours in the order of resolution of one."""
     return [base for base in kind.__mro__ if base.__module__.startswith("streamdp")]
@@ -69,7 +86,7 @@ def main() -> None:
     estimators = [kind for name in streamdp.__all__ if isinstance(kind := getattr(streamdp, name), type)]
     estimators = [kind for kind in estimators if issubclass(kind, Estimator)]
     largest = max((kind for kind in estimators if kind.__name__ != "Statistics"), key=members)
-    rooms, library, tests = by_room(), private("streamdp", "connectors"), private("tests")
+    rooms, library, tests = by_room(), private(*PACKAGES), private("tests")
     reached = reaches("tests")
     for room, (size, files) in rooms.items():
         print(f"{room:28}{size:7,} lines {files:4} files")
@@ -87,6 +104,8 @@ def main() -> None:
         "lines of the library that read private attributes of others": library.total(),
         "lines of tests that touch private attributes": tests.total(),
         "lines of tests that reach into the learner of an estimator": reached.total(),
+        "names that several classes have": sum(size > 1 for size in classes().values()),
+        "`Any` per 1,000 lines": round(anything(), 1),
     }.items():
         print(f"{what:62}{number:7,}")
 

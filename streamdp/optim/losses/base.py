@@ -43,7 +43,7 @@ from streamdp.errors import ConfigError, SchemaError, check_choice, is_number
 
 WEIGHTINGS = ("mallows", "norm")
 CODES = range(1, 6)
-"""The values of `Loss.code` that the compiled loops have a derivative for. They take any other one for hinge loss."""
+"""The values of `Loss.code` that the compiled loops have a derivative for. They refuse any other one."""
 
 
 def check_classes(y: np.ndarray, classes: int) -> None:

@@ -23,7 +23,7 @@ from streamdp.privacy.guarantees import (
 ARITHMETIC = 1 + 2.0**-40
 """Gradients are computed in floating point: rounding may exceed their bound by this factor."""
 CODES = range(4)
-"""The values of `Mechanism.code` that the compiled samplers know. They take any other one for Laplace noise."""
+"""The values of `Mechanism.code` that the compiled samplers know. They refuse any other one."""
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ import polars as pl
 
 from streamdp.config.publish import SinkConfig
 from streamdp.config.settings import ReadConfig
+from streamdp.data.records import Source
 
-class Numbers:
-    share, unended, finished, position = None, (), False, {"row": 0}
+class Numbers(Source):
+    finished, position = False, {"row": 0}
 
     def __init__(self, encoder, count):
         self._encoder, self._count = encoder, count
@@ -32,8 +33,6 @@ class Numbers:
         return self._encoder.encode(pl.DataFrame({"a": places / self._count, "y": places % 2.0}), places, self.position)
 
     def seek(self, position): self.position = position
-    def commit(self, position): pass
-    def close(self): pass
 
 class NumbersConfig(ReadConfig):
     type: Literal["numbers"]
