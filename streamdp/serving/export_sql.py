@@ -28,7 +28,6 @@ _WHOLE |= {"H": ("hour", 2), "I": ("twelve", 2), "M": ("minute", 2), "S": ("seco
 _NAMES = {"a": ("named", DAYS), "b": ("month", MONTHS)}
 _DAYS_FROM_MARCH = (31, 30, 31, 30, 31, 31, 30, 31, 30)
 _DIGITS, _PRINTED = "'0123456789'", "".join(map(chr, range(33, 127)))
-_TIME = "'0123456789:.,+-Z'"
 
 
 def sql(document: Document, table: str) -> str:
@@ -160,23 +159,32 @@ def _date(given: Document, k: int) -> list[list[str]]:
         fits = f"{_is_number(column)} AND {column} >= {first} AND {column} < {end}"
         names = [f"{_case([(fits, seconds)])} AS t{k}", f"floor(t{k} / 86400) AS g{k}", f"t{k} - g{k} * 86400 AS u{k}"]
         return [*([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
-    read, fits, rests = _iso(f"t{k}", part) if form is None else _pieces(form, f"t{k}", f"r{k}")
+    read, fits, rests = _iso(f"t{k}", f"r{k}", part) if form is None else _pieces(form, f"t{k}", f"r{k}")
     numbers = [f"{_case([(f'g{k} = 1', f'CAST({piece} AS integer)')])} AS {name}{k}" for name, piece in read.items()]
     found = _of_numbers(part, {name: f"{name}{k}" for name in read})
     return [[f"trim({text}) AS t{k}"], *rests, [f"{_case([(fits, 1)])} AS g{k}"], numbers, [f"{found} AS w{k}"]]
 
 
-def _iso(text: str, part: str) -> tuple[dict[str, str], str, list[list[str]]]:
-    """The pieces of a text in ISO 8601 that a part needs, the condition that it is well written, and nothing."""
+def _iso(text: str, name: str, part: str) -> tuple[dict[str, str], str, list[list[str]]]:
+    """As `_pieces`, of a text in ISO 8601; of the time of day, what follows its minutes is not read."""
     day = {"year": f"substr({text}, 1, 4)", "month": f"substr({text}, 6, 2)", "day": f"substr({text}, 9, 2)"}
     fits = [_is_digits(piece, 2 + 2 * (name == "year")) for name, piece in day.items()]
     fits += [f"substr({text}, 5, 1) = '-'", f"substr({text}, 8, 1) = '-'", f"substr({text}, 11, 1) IN ('', 'T', ' ')"]
-    if part not in ("hour", "minute"):
-        return day, " AND ".join([*fits, f"trim(substr({text}, 12), {_TIME}) = ''"]), []
-    clock = f"substr({text}, {_case([(' AND '.join(fits), 12)], 1)})"
+    dated, clock, rest = " AND ".join(fits), f"{name}_0", f"{name}_1"
+    seconds = f"substr({clock}, 6, 1) = ':' AND {_is_digits(f'substr({clock}, 7, 2)', 2)}"
+    fraction = f"{seconds} AND substr({clock}, 9, 1) IN ('.', ',') AND {_is_digits(f'substr({clock}, 10, 1)', 1)}"
+    ends = [(fraction, f"ltrim(substr({clock}, 10), {_DIGITS})"), (seconds, f"substr({clock}, 9)")]
+    left = _case(ends, f"substr({clock}, 6)")
+    rests = [[f"substr({text}, {_case([(dated, 12)], 1)}) AS {clock}"], [f"{left} AS {rest}"]]
+    colon = f"substr({rest}, 4, 1) = ':'"
+    minutes = _is_digits(f"substr({rest}, {_case([(colon, 5)], 4)})", 2)
+    hours = f"substr({rest}, 1, 1) IN ('+', '-') AND {_is_digits(f'substr({rest}, 2, 2)', 2)}"
+    zone = f"({rest} IN ('', 'Z') OR {hours} AND (length({rest}) = 3 OR {minutes}))"
     read = {"hour": f"substr({clock}, 1, 2)", "minute": f"substr({clock}, 4, 2)"}
-    fits = [*(_is_digits(piece, 2) for piece in read.values()), f"substr({clock}, 3, 1) = ':'"]
-    return read, " AND ".join([*fits, f"trim(substr({clock}, 6), {_TIME}) = ''"]), []
+    clocked = " AND ".join([*(_is_digits(piece, 2) for piece in read.values()), f"substr({clock}, 3, 1) = ':'", zone])
+    if part in read:
+        return read, clocked, rests
+    return day, f"{dated} AND (length({text}) = 10 OR {clocked})", rests
 
 
 def _is_digits(piece: str, *lengths: int) -> str:
