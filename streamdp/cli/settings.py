@@ -149,7 +149,7 @@ def parse_classes(text: str) -> list[str]:
 def parse_bounds(option: str, text: str) -> list[float]:
     """Parse a pair of bounds from a `text` `LOW:HIGH`; error messages name the `option`."""
     try:
-        low, high = map(float, text.split(":"))
+        low, high = map(float, text.replace("_", "?").split(":"))  # Python reads 0_5 as 5
     except ValueError:
         raise ConfigError(f"{option}: expected two numbers as LOW:HIGH, got {text!r}") from None
     return [low, high]

@@ -1,14 +1,14 @@
 """What several parts of a job configuration share: immutable settings, secrets, and what becomes of bad records."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
 from streamdp.errors import ConfigError
 from streamdp.runtime.defaults import BAD_SHARE
@@ -44,6 +44,22 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _as_written(cls, value: object, read: Callable[[object], object]) -> object:
+        found = read(value)
+        if _is_misread(value, found):
+            raise PydanticKnownError("float_parsing")
+        return found
+
+
+def _is_misread(value: object, found: object) -> bool:
+    """Whether numbers were `found` in a `value` that says none: 0_5, which is text in YAML, as 5, and true as 1."""
+    if isinstance(value, list | tuple) and isinstance(found, list | tuple):
+        return any(map(_is_misread, value, found))
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    return number and (isinstance(value, bool) or (isinstance(value, str) and "_" in value))
 
 
 class DeadLettersConfig(Settings):

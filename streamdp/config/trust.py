@@ -171,7 +171,7 @@ def _counting(cap: Cap, budget: ApproxDP) -> Cap:
     def filled(limit: Budget) -> Budget:
         if not isinstance(limit, PureDP):
             return limit
-        times = max(1, math.floor(limit.epsilon / budget.epsilon * (1 + 1e-9)))
+        times = max(1.0, min(limit.epsilon / budget.epsilon * (1 + 1e-9), 1e300) // 1)
         return ApproxDP(limit.epsilon, min(float(f"{times * budget.delta:.12g}"), 0.5))
 
     if not isinstance(cap, RenewingCap):

@@ -92,6 +92,10 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("eps=1}", "eps=1}\ncap: 5", 2, "cap: expected eps=E"),
     ("eps=1}", "eps=1}\ncap: eps=5 per week", 2, "expected a cap such as eps=8 per 30 days"),
     ("eps=1}", "eps=1}\nexpected_records: many", 2, "expected_records: expected a whole number"),
+    ("eps=1}", "eps=1}\nexpected_records: true", 2, "expected_records: expected a number"),
+    ("eps=1}", "eps=1}\ncommit: {seconds: 0_5}", 2, "commit.seconds: expected a number"),
+    ("[0, 120]", "{bounds: [0_5, 120]}", 2, "age.bounds: expected a number"),
+    ("estimator: LDPASGDRegressor, budget: eps=1}", "budget: eps=1e-320}\ncap: eps=1", 2, "needs schema.subject"),
     ("eps=1}", "eps=1}\nstore: mysql://x/y", 4, "expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE"),
     ("eps=1}", "eps=1}\nstatistics: {m: {mean: wages}}", 2, "did you mean 'wage'?"),
     ("eps=1}", "eps=1}\nstatistics: {m: {avg: wage}}", 2, "one of mean, sum, count"),
@@ -216,6 +220,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("run job.yaml --set cap", 2, "expected KEY=VALUE, such as model.eta=0.1"),
     ("run job.yaml --set model.budgte=eps=2", 2, "did you mean 'budget'?"),
     ("run people.csv", 2, "`streamdp init people.csv` writes a job.yaml for it"),
+    ("run people.csv --target wage --feature age=0_5:9", 2, "expected two numbers as LOW:HIGH"),
     ("run people.csv --target wage --feature age=0:9 --trust noone", 2, "expected one of nobody, process"),
     (
         "run people.csv --target wage --target-bounds 0-9 --feature age=0:9",
