@@ -29,7 +29,6 @@ _PAGE = re.compile(r"(?:\((?:\.\./)*|`)((?:benchmarks|studies)/\w+\.md)")
 OF_THE_CODE = {
     "docs/explanations/limits.md": {
         "64": "the least scale of a column is 1/64 of half the bounds",
-        "46": "`streamdp.optim.odds` at one in fifty",
     },
     "docs/howto/kafka.md": {"15": "seconds of `session_timeout_ms`"},
     "docs/howto/people.md": {"281": "users that are asked for the unit at eps=1", "65": "the same at eps=4"},

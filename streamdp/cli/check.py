@@ -181,7 +181,7 @@ def _planned(config: "JobConfig", found: "Inspection") -> "Prospect | None":
 def _report(
     config: "JobConfig", found: "Inspection", plan: "Prospect | None", problems: list[str]
 ) -> dict[str, object]:
-    from streamdp.config.checking import between, come_again, few_workers, unended
+    from streamdp.config.checking import between, come_again, few_workers, unbounded, unended
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals
 
@@ -207,6 +207,7 @@ def _report(
             *come_again(config, found),
             *few_workers(config, plan),
             *found.padded(),
+            *unbounded(config, found),
             *between(config, found),
             *(refusals(config) if config.has_model else []),
             *found.identifying(),

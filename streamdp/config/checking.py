@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+
 from streamdp.config.file import STANDARD_INPUT, FileSourceConfig
 from streamdp.config.job import JobConfig
 from streamdp.config.kafka import KafkaSourceConfig
@@ -14,6 +16,7 @@ from streamdp.config.trust import loss_of_mean
 from streamdp.config.yaml12 import YamlText
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
+from streamdp.estimators.traps import FAR
 from streamdp.runtime.bad_records import by_reason, fixes, in_words, too_many
 
 AGAIN = 2
@@ -137,6 +140,18 @@ def between(job: JobConfig, inspection: Inspection) -> list[str]:
     return [
         f"{job.schema_.target.column!r}: {found[1]}, and Huber's loss, the default, learns a number between mean and "
         f"median: loss: squared learns the mean, {of_counts}and loss: quantile the median"
+    ]
+
+
+def unbounded(job: JobConfig, inspection: Inspection) -> list[str]:
+    """Say that a target without bounds is far from the scale of about 1 that is expected then; at most one sentence."""
+    if not job.has_model or job.trust == "window" or job.schema_.target.bounds is not None:
+        return []
+    if not np.abs(inspection.targets).max(initial=0.0) > FAR:
+        return []
+    return [
+        f"{job.schema_.target.column!r} has values beyond {FAR:g} and no bounds: trust: {job.trust} expects a scale of "
+        "about 1 then, and the model may be worse than a constant; declare the bounds of the target"
     ]
 
 

@@ -18,7 +18,8 @@ from streamdp.learners.local_reports import LocalReports
 from streamdp.privacy.guarantees import ApproxDP, Budget, weakness
 
 _PARTS = ("river.compose.", "river.preprocessing.")
-_FAR = 10.0  # a value beyond it, where a scale of about 1 is expected
+FAR = 10.0
+"""A value beyond it is far from a scale of about 1, which is expected where no bounds are declared."""
 _EXACT = 1e-6  # means and deviations of columns that a scaler has made
 _EACH_TIME = (
     "each time spends its budget again, and the statement counts it once. Learn each record once, or give a ledger and"
@@ -122,9 +123,9 @@ def warn_if_far(model: object, X: np.ndarray, y: np.ndarray | None) -> None:
     if model in _quiet["hints"]:
         return
     for name, values, declare in (("X", X, "features={'age': (0, 100), ...}"), ("y", y, "target=(low, high)")):
-        if values is not None and np.abs(values).max(initial=0.0) > _FAR:
+        if values is not None and np.abs(values).max(initial=0.0) > FAR:
             _warn(
-                f"{type(model).__name__}: {name} has values beyond {_FAR:g}, and without declared bounds a scale of"
+                f"{type(model).__name__}: {name} has values beyond {FAR:g}, and without declared bounds a scale of"
                 f" about 1 is expected: the model may be far worse than a constant. Declare public bounds: {declare}",
                 SchemaWarning,
             )

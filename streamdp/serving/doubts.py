@@ -4,8 +4,8 @@ from typing import Any
 
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.targets import Regressor
-from streamdp.learners.local_reports import LocalReports
-from streamdp.learners.user_reports import UserReports
+from streamdp.estimators.traps import FAR
+from streamdp.learners.user_windows import Windows
 from streamdp.reading.doubts import of_model, of_statistics
 from streamdp.runtime.bad_records import dropped
 from streamdp.serving.publish import needs, weights
@@ -37,7 +37,8 @@ def doubts(estimator: Any, counts: Counts, quality: Quality | None = None) -> li
     if counts.learned and statistics is not estimator:
         shown = weights(estimator)
         found += (needed := needs(estimator, shown))
-        if _begins_at_zero(estimator) and (needed or all(one.settled is None for one in shown)):
+        far = max((abs(one.value) for one in shown), default=0.0) > FAR
+        if _expects_one(estimator) and (far or needed or all(one.settled is None for one in shown)):
             found.append(
                 "the target has no declared bounds: the model began at 0, with steps for values between about -1 and 1;"
                 " if its values are others, the model may be worse than a constant: declare the bounds of the target"
@@ -54,7 +55,7 @@ def opening(estimator: Estimator) -> str | None:
     return f"the first batch or window takes {records:,} records, and none of them is learned or shown before its end"
 
 
-def _begins_at_zero(estimator: Estimator) -> bool:
-    """Whether a regressor does not know where the values of its target are; methods of batches and windows find out."""
-    local = isinstance(estimator.learner, LocalReports | UserReports)
-    return local and isinstance(estimator, Regressor) and estimator.target is None
+def _expects_one(estimator: Estimator) -> bool:
+    """Whether a regressor expects a target of a scale of about 1: it has no bounds, and only windows find a scale."""
+    windows = isinstance(estimator.learner, Windows)
+    return not windows and isinstance(estimator, Regressor) and estimator.target is None

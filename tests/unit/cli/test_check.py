@@ -73,6 +73,16 @@ def test_counts_by_reason_and_column(job: Path, quick: Quick) -> None:
     assert {path: path.read_bytes() for path in job.iterdir()} == before  # no store, no lock, no key
 
 
+@pytest.mark.parametrize(("model", "told"), [("process", True), ("nobody", True), ("window", False)])
+def test_a_target_without_bounds_is_told_where_a_scale_of_one_is_expected(
+    job: Path, quick: Quick, model: str, told: bool
+) -> None:
+    text = JOB.replace(", bounds: [0, 100000]", "").replace("estimator: LDPASGDRegressor", f"trust: {model}")
+    (job / "job.yaml").write_text(text)
+    _, out, _ = quick("check", "job.yaml", "--json")
+    assert any("'wage' has values beyond 10 and no bounds" in said for said in json.loads(out)["warnings"]) == told
+
+
 @pytest.mark.slow
 def test_whether_the_dropped_records_are_like_the_others(job: Path, quick: Quick) -> None:
     """Of the 1,000 people, those of another city are older and oftener married, and earn what the others do."""

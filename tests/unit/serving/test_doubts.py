@@ -152,7 +152,7 @@ def test_a_rare_event_that_bits_find_has_an_interval_and_a_constant_column_has_n
     assert {w.name for w in weights(model) if w.settled is False} == {"never"}
 
 
-def test_a_target_without_bounds_is_told_while_its_weights_are_not_settled() -> None:
+def test_a_target_without_bounds_is_told_if_it_may_be_far_from_a_scale_of_one() -> None:
     rng = np.random.default_rng(4)
     X, near = rng.uniform(0, 1, (5000, 1)), rng.normal(0, 1, 5000)
     given: Any = {"features": {"a": (0, 1)}, "budget": "eps=4", "seed": 1}
@@ -161,6 +161,10 @@ def test_a_target_without_bounds_is_told_while_its_weights_are_not_settled() -> 
         (LDPASGDRegressor(**given), near, False),
         (LDPASGDRegressor(target=(0, 1000), **given), near + 500, False),
         (UserLevelLDPRegressor(items_per_user=1, **given), near + 500, True),
+        (PanPrivateRegressor(**given), near + 500, True),
+        (PanPrivateRegressor(**given), near, False),
+        (ShuffleRegressor(**given), 500 * near, True),
+        (WindowedRegressor(items_per_user=1, **given), near + 500, False),
         (LDPASGDClassifier(**given), near > 0, False),
     ):
         model.learn_encoded(X, y)
