@@ -14,6 +14,13 @@ import yaml
 
 from streamdp.errors import ConfigError
 
+_HINTS = {
+    "'\\t'": "indent by blanks",
+    "<block end>": "begin all keys of a mapping in the same column",
+    "mapping values": "indent it as the lines beside it, or put quotes around text with a colon",
+}
+"""What to do about what PyYAML says."""
+
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, object] = {}  # noqa: RUF012 - PyYAML's class-level registry, refilled below
@@ -51,7 +58,7 @@ def _load(text: str, name: str) -> tuple[yaml.Node | None, Any]:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         problem = error.problem or "not YAML"
-        hint = ": indent by blanks" if "'\\t'" in problem else ""
+        hint = next((f": {what}" for said, what in _HINTS.items() if said in problem), "")
         raise ConfigError(f"{name}{place}: {problem}{hint}") from None
     except (yaml.YAMLError, ValueError, RecursionError):  # Python refuses integers of thousands of digits
         raise ConfigError(f"{name}: not YAML text") from None

@@ -133,6 +133,8 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("eps=1}", "eps=1}\nbudget: eps=1", 2, "it is in model: {budget: 'eps=1'}"),
     ("job: people", "job: people\nsubject: age", 2, "it is in schema: {features"),
     ("  features", "\tfeatures", 2, "any token: indent by blanks"),
+    ("job: people", "job: people: 5", 2, "or put quotes around text with a colon"),
+    ("model:", " model:", 2, "begin all keys of a mapping in the same column"),
     (
         "{age: [0, 120], city: [Paris, Lyon], married: [false, true]}",
         "[age]",
