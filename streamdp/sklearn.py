@@ -148,7 +148,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         ]
         rows = [[second - first for first, second in zip(*rows, strict=True)]] if len(rows) == 2 else rows
         found = np.array(rows if isinstance(self, PrivateClassifier) else rows[0])
-        if not self.fit_intercept:
+        if not self.model_.intercept:
             return found, np.zeros(len(rows)) if isinstance(self, PrivateClassifier) else 0.0
         return found[..., :-1], found[..., -1]
 
@@ -199,6 +199,18 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _seed(self) -> int | None:
         return None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
 
+    def _begins(self) -> bool:
+        """Whether there is no model yet. Raises `ConfigError` if there is one with other parameters."""
+        if not hasattr(self, "model_"):
+            return True
+        begun = self._begun.items()
+        if changed := [
+            name for name, one in begun if (now := getattr(self, name)) is not one and repr(now) != repr(one)
+        ]:
+            said = f"the model goes on with {' and '.join(changed)} as before"
+            raise ConfigError(f"partial_fit: {said}: set what was changed back, or call fit, which begins anew")
+        return False
+
     def _begin(self, labelled: bool, X: Any, rows: int | None, **given: Any) -> None:
         """Make the model. `rows` is how many there are in all, which is public; None if it is not known."""
         check_choice("trust", self.trust, tuple(ANSWERS))
@@ -219,7 +231,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         say_nothing(model, "repeats")
         if rows is not None:
             warn_if_many(model, rows)
-        self.model_ = model
+        self._begun, self.model_ = self.get_params(), model
 
     def _step(self, X: Any, y: Any) -> None:
         if self.features is None:
@@ -260,7 +272,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     def partial_fit(self, X: object, y: object) -> Self:
         """Learn further rows, a window of their own; as `fit`, also for `X` and `y`, if there is no model yet."""
-        return self._learn(X, y, first=not hasattr(self, "model_"))
+        return self._learn(X, y, first=self._begins())
 
     def predict(self, X: object) -> np.ndarray:
         """Return the (n,) predictions of `X`, which is as for `fit`."""
@@ -315,7 +327,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
         `classes` are the public labels, if the constructor did not get them. Later calls ignore them.
         """
-        return self._learn(X, y, first=not hasattr(self, "model_"), classes=classes)
+        return self._learn(X, y, first=self._begins(), classes=classes)
 
     def statement(self) -> str:
         """Return the guarantee in words, after a fit."""

@@ -1,5 +1,6 @@
 """The estimators of `streamdp.sklearn` pass scikit-learn's own checks, and promise what their models promise."""
 
+import pickle
 import warnings
 from typing import Any
 
@@ -93,6 +94,20 @@ def test_parts_are_the_whole() -> None:
     whole.fit(X, y)
     parts.partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
     assert np.array_equal(whole.predict(X), parts.predict(X))
+
+
+def test_a_part_is_learned_with_the_parameters_of_the_model() -> None:
+    """Before, a smaller budget was taken without a word, and rows spent the one of before."""
+    X, y = np.random.default_rng(1).uniform(-1, 1, (1000, 2)), np.linspace(-1, 1, 1000)
+    model = PrivateRegressor(bounds=(-1, 1), target=(-1, 1)).fit(X, y)
+    coefficients = model.coef_
+    model = pickle.loads(pickle.dumps(model)).set_params(budget="eps=0.5", fit_intercept=False)
+    with pytest.raises(ConfigError, match="goes on with budget and fit_intercept as before"):
+        model.partial_fit(X, y)
+    np.testing.assert_array_equal(model.coef_, coefficients)
+    assert str(model.set_params(budget="eps=1", fit_intercept=True).partial_fit(X, y).model_.guarantee).startswith(
+        "eps=1,"
+    )
 
 
 def test_trust_chooses_the_model_and_a_fit_is_one_window() -> None:
