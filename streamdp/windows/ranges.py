@@ -147,7 +147,7 @@ class PrivateRange(Method):
 def _rate(wanted: float) -> float:
     """The next lower rate of a coarse grid, less than 5 % below.
 
-    The accounting of a rate takes a quarter of a second and is cached; windows of similar size share a rate.
+    The accounting of a rate takes long and is cached; windows of similar size share a rate.
     """
     return 1.0 if wanted >= 1 else 2.0 ** (math.floor(16 * math.log2(wanted)) / 16)
 
