@@ -113,7 +113,8 @@ class ReportMixer:
 
     def _close(self) -> None:
         """Shuffle the batch, and write it anew: of each report only the answer stays."""
-        reports = list(self._taken.values())
+        # At once: an exception between them would write the batch twice, or lead its reports into the next one.
+        reports, self._taken, self._document, self._issued = list(self._taken.values()), {}, None, None
         secrets.SystemRandom().shuffle(reports)
         same = {"version": self._learner_version, "budget": self._agreement.budget}
         written = [
@@ -128,8 +129,6 @@ class ReportMixer:
             (uuid.uuid4().hex, orjson.dumps({"reports": written[first : first + size]}))
             for first in range(0, len(written), size)
         ]
-        self._document = self._issued = None
-        self._taken = {}
 
     def next_call(self) -> tuple[str, bytes] | None:
         """Return the idempotency key and the body of the next call for the learner; None: all were sent."""

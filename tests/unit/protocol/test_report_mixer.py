@@ -4,6 +4,8 @@ import copy
 import json
 import os
 import pickle
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.report_mixer import ReportMixer
+from tests.support.interruptions import interrupted
 from tests.support.local_reports import PERSON, desk_of
 from tests.support.threads import in_threads
 
@@ -50,6 +53,22 @@ def test_a_batch_is_shown_whole_without_names_and_the_learner_takes_it() -> None
         assert one["version"] == json.loads(desk.document().text)["version"]
         assert one["id"] not in ("ann", "bob", "cleo")
         desk.receive(one)
+
+
+def test_an_exception_at_any_line_shows_no_report_twice() -> None:
+    """Before, one at the end of a batch left reports in the next one that were written already."""
+    for after in count():
+        mixer, desk = opened()
+        given = answers(mixer, "ann", "bob", "cleo")
+        if interrupted(partial(mixer.take, given), after, "protocol") <= after:
+            return
+        found = shown(mixer)
+        mixer.take(given)
+        found += shown(mixer)
+        mixer.open(desk.document().text)
+        mixer.take(answers(mixer, "dan", "eve", "fay"))
+        texts = [json.dumps(one.get("gradient", str(one))) for one in found + shown(mixer)]
+        assert len(texts) == len(set(texts)) <= 6
 
 
 def test_the_order_is_drawn() -> None:
