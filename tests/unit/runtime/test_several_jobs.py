@@ -9,24 +9,21 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamdp import GaussianDP, LDPASGDRegressor, PanPrivateRegressor, PureDP
+from streamdp import LDPASGDRegressor, PureDP
 from streamdp.errors import LedgerConflictError
 from streamdp.ledger.stored import StoredLedger
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import AGAIN, Progress, Runner
-from streamdp.runtime.worker import Worker
 from streamdp.store.report import ledger_status
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
 from tests.support.memory import BAD, MemorySource
 from tests.support.records import items
-from tests.support.shards import SIZE, ScriptedShards, streams
 
 CAP = PureDP(6)
 PEOPLE = 13
@@ -131,57 +128,3 @@ def test_a_conflict_before_the_first_commit_begins_anew(tmp_path: Path, conflict
         first = runner(a, stream, on_progress=beside(second.run))
         assert (first.run().learned, second.run().learned) == (0, 6)
     assert len(conflicts) == 1
-
-
-def test_what_one_run_has_spent_a_later_one_cannot(tmp_path: Path, conflicts: list[LedgerConflictError]) -> None:
-    for job, learned in (("a", 6 * PEOPLE), ("b", 0)):
-        with open_store(tmp_path, job) as store:
-            assert runner(store, items(200, PEOPLE)).run().learned == learned
-    assert not conflicts
-
-
-@pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor])
-@pytest.mark.slow
-def test_two_workers_of_two_jobs_share_the_cap(
-    place: str, kind: Any, conflicts: list[LedgerConflictError], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was spent is what both have learned. Batches may spend more; never over the cap.
-
-    The second job learns half of its records just before the fourth and the tenth commit of the first.
-    """
-    given = streams(2, 500, seed=1)
-    cap, more = GaussianDP(2.0), {"batch_size": SIZE} if kind is PanPrivateRegressor else {}
-
-    def work(job: str, seed: int, max_records: int | None = None) -> int:
-        source = ScriptedShards(given, seed)
-        with Store(place, job, "f", cap=cap, shared=True) as store:
-
-            def build() -> Any:
-                return kind(features=["a", "b"], budget="mu=1", ledger=store.ledger, **more)
-
-            return Worker(source, build, store, commit_records=50, **source.timing).run(max_records, 1.0)
-
-    commits, real = count(), Store.commit_parts
-
-    def commit_parts(store: Store, *given: Any) -> Any:
-        if store.job == "a" and next(commits) in (3, 9):
-            work("b", 3, 500)
-        return real(store, *given)
-
-    monkeypatch.setattr(Store, "commit_parts", commit_parts)
-    work("a", 2)
-    work("b", 4)
-    people_of = {item[2] for stream in given.values() for item in stream if item is not BAD}
-    with Store(place, "reader", "f", cap=cap) as store:
-        spends = {subject: store.ledger.spent(subject).records for subject in people_of}
-    assert max(spends.values()) == 4
-    learned = dict.fromkeys("ab", 0)
-    for job in learned:
-        snapshots = Store.snapshots(place, job)
-        learned[job] = sum(snapshot.counts.learned for snapshot in snapshots)
-        assert sum(total(snapshot.counts) for snapshot in snapshots) == 1000
-    if kind is LDPASGDRegressor:
-        assert conflicts
-        assert sum(learned.values()) == sum(spends.values()) == 4 * len(people_of)
-    assert sum(learned.values()) <= sum(spends.values())
-    assert min(learned.values()) > 0

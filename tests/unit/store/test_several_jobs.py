@@ -71,43 +71,6 @@ def test_the_notes_and_errors_of_many_jobs_name_a_few(tmp_path: Path) -> None:
         Store.snapshots(place, "b")
 
 
-def test_one_cap_holds_over_two_jobs(place: str) -> None:
-    with open_job(place, "a") as a, open_job(place, "b") as b:
-        assert (a.joined, b.joined) == ([], ["a"])
-        assert admit(a, "ann", "ann", "bob") == [True] * 3
-        commit(a, 3)
-        assert admit(b, "ann", "ann", "bob") == [True, False, True]
-        commit(b, 3)
-        assert admit(a, "ann", "bob", "bob") == [False, True, False]
-        commit(a, 6)
-    assert spent(place, "ann", "bob", "eve") == [3, 3, 0]
-    assert [Store.snapshot(place, job).position for job in "ab"] == [{"row": 6}, {"row": 3}]
-
-
-def test_spends_of_two_jobs_at_the_same_time_add_up(place: str) -> None:
-    """Both have read the same rows before either writes, and both fit together: nobody needs to learn again."""
-    with open_job(place, "a") as a, open_job(place, "b") as b:
-        for n in range(1, 4):
-            assert all(admit(a, f"p{n}", "ann" if n == 1 else "x"))
-            assert all(admit(b, f"p{n}", "ann" if n == 1 else "y"))
-            commit(a, n)
-            commit(b, n)
-    assert spent(place, "ann", "p1", "p2", "p3", "x", "y") == [2] * 6
-
-
-def test_what_would_be_over_the_cap_together_is_refused_and_learned_again(place: str) -> None:
-    with open_job(place, "a") as a, open_job(place, "b") as b:
-        assert admit(a, "ann", "ann") == admit(b, "ann", "ann") == [True, True]
-        commit(a, 2)
-        with pytest.raises(LedgerConflictError, match="roll back to the last commit"):
-            commit(b, 2)
-        assert b.load() is None
-        b.rollback()
-        assert admit(b, "ann", "ann") == [True, False]
-        commit(b, 2)
-    assert spent(place, "ann") == [3]
-
-
 def test_what_a_job_reads_is_not_older_than_the_version_that_it_notes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,11 +117,11 @@ def test_what_a_job_reads_is_not_older_than_the_version_that_it_notes(
 )
 @pytest.mark.slow
 def test_random_spends_of_three_jobs_never_pass_a_cap(
-    tmp_path: Path, cap: Budget, budgets: list[Budget], most: float
+    place: str, cap: Budget, budgets: list[Budget], most: float
 ) -> None:
     """An independent count: what each job was granted and committed, over all jobs."""
-    rng, path = random.Random(5), tmp_path / "people.db"
-    jobs = [open_job(path, name, cap) for name in "abc"]
+    rng = random.Random(5)
+    jobs = [open_job(place, name, cap) for name in "abc"]
     granted: Counter[str] = Counter()
     waiting: list[Counter[str]] = [Counter(), Counter(), Counter()]
     conflicts = 0
@@ -182,7 +145,7 @@ def test_random_spends_of_three_jobs_never_pass_a_cap(
     assert conflicts > 2
     assert max(granted.values()) <= most * (1 + 1e-8)
     assert sum(value > most - 1.01 for value in granted.values()) == 8  # all have used up nearly all of it
-    with open_job(path, "reader", cap) as store:
+    with open_job(place, "reader", cap) as store:
         for subject, value in granted.items():
             found = store.ledger.spent(subject)
             total = found.mu_squared + found.pure_mu_squared if isinstance(cap, GaussianDP) else found.epsilon
