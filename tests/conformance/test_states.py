@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 
 import streamdp
-from streamdp.errors import BudgetError, ConfigError, NotAvailableError, StreamDPError
+from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError
 from streamdp.stats import Statistics
 from tests.conformance.test_values import KINDS
-from tests.support.states import give_words, kept, words_of
+from tests.support.intruder import contents, walk
+from tests.support.states import give_words, kept, pending_of, words_of
 
 ROWS = np.random.default_rng(1).uniform(-1, 1, (300, 2))
 MADE: dict[str, tuple[str, dict[str, Any]]] = {kind: (kind, {}) for kind in KINDS}
@@ -167,21 +169,73 @@ def used(model: Any, x: dict[str, Any], y: Any) -> None:
         model.state_dict()
 
 
+def survey(name: str, rows: int) -> Statistics:
+    trust, *every = name.split(maxsplit=1)
+    made_of = {"a": (-1, 1), "c": ["u", "v"]}
+    learned = Statistics(ASKED, made_of, trust=trust, budget="eps=4", every="1 day" if every else None)
+    for i in range(rows):
+        learned.learn_one({"a": float(ROWS[i, 0]), "c": "uv"[i % 2]}, 4000.0 * i)
+    learned.close_batch()
+    return learned
+
+
+PLANTED = np.random.default_rng(2).uniform(-1, 1, (7, 2))
+"""Records whose numbers nothing else has."""
+
+
+WAYS: Any = (
+    *(copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))),
+    lambda model: model.clone(include_attributes=True),
+)
+"""How estimators are copied."""
+
+
+def memory(model: Any) -> dict[str, bytes]:
+    """All values in memory but answers, which are noisy one by one, a place in a window, and how targets came."""
+    found, other = contents(model, classes=False), (".held_out.", ".learner.people.at", "._plain_targets")
+    return {path: data for path, data in found.items() if not path.startswith(other)}
+
+
+def holding(model: Any) -> list[np.ndarray]:
+    """The arrays in memory that have a number of the records `PLANTED`."""
+    arrays = [np.asarray(value) for _, value in walk(model, classes=False) if isinstance(value, np.ndarray | float)]
+    return [array for array in arrays if array.dtype == float and np.isin(array, PLANTED).any()]
+
+
+@pytest.mark.parametrize("name", [*MADE, *VALIDATED, *SURVEYS])
+def test_an_open_batch_is_in_no_copy_and_no_state_and_its_records_are_wiped(name: str) -> None:
+    """Records are in memory as long as their people are asked together, and else not even then."""
+    model = survey(name, 100) if name in SURVEYS else made(name, 300)
+    state, seen, before = model.state_dict(), model.n_seen, [memory(way(model)) for way in WAYS]
+    for i, (a, b) in enumerate(PLANTED.tolist()):
+        if name in SURVEYS:
+            model.learn_one({"a": a, "c": "u"}, 4e5)
+        else:
+            model.learn_one({"a": a, "b": b}, a if "Regressor" in name else True, subject=f"new {i}")
+    held = holding(model)
+    assert bool(held) == name.startswith(("Windowed", "UserLevel"))
+    assert model.at_boundary == (not pending_of(model)) == name.startswith(("LDP", "nobody"))
+    copies = [way(model) for way in WAYS]
+    assert all(each.at_boundary and not holding(each) for each in copies)
+    if not model.at_boundary:
+        assert [memory(each) for each in copies] == before
+        with pytest.raises(NotAtBoundaryError, match=str(len(PLANTED))):
+            model.state_dict()
+        model.load_state_dict(state)
+        assert (model.n_seen, model.at_boundary) == (seen, True)
+    assert not holding(model)
+    assert not any(array.any() for array in held)
+    with pytest.raises(ConfigError):
+        model.clone({"seed": 1}, include_attributes=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*MADE, *VALIDATED, *SURVEYS])
 @pytest.mark.filterwarnings("error", "ignore::UserWarning")
 def test_any_value_in_a_state_is_refused_or_is_learned_from(name: str) -> None:
     """Without a warning of numbers that overflow."""
     rng, x = np.random.default_rng(zlib.crc32(name.encode())), {"a": 0.1, "b": -0.2, "c": "u"}
-    if name in SURVEYS:
-        trust, *every = name.split(maxsplit=1)
-        made_of = {"a": (-1, 1), "c": ["u", "v"]}
-        learned = Statistics(ASKED, made_of, trust=trust, budget="eps=4", seed=1, every="1 day" if every else None)
-        for i in range(100):
-            learned.learn_one({"a": float(ROWS[i, 0]), "c": "uv"[i % 2]}, 4000.0 * i)
-        learned.close_batch()
-    else:
-        learned = made(name, 300)
+    learned = survey(name, 100) if name in SURVEYS else made(name, 300)
     state, model, refused = learned.state_dict(), copy.deepcopy(learned), 0
     for path, value in leaves(state):
         for bad in BEYOND:

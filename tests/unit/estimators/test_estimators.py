@@ -43,7 +43,7 @@ from streamdp.privacy.mechanisms import NoNoise
 from streamdp.privacy.statement import in_words
 from streamdp.scaling import unit_table as k
 from streamdp.windows.regularisers import ElasticNet
-from tests.support.states import buffer_of, open_sum, pending_of, words_of
+from tests.support.states import buffer_of, words_of
 from tests.support.threads import in_threads
 
 ESTIMATORS = [name for name in streamdp.estimators.__all__ if name.endswith(("Regressor", "Classifier"))]
@@ -204,22 +204,7 @@ def test_a_model_that_learned_without_privacy_stays_so(name: str) -> None:
     assert not private.merged(open_).private
 
 
-# --- copies and odd numbers
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_clone_with_attributes_has_no_open_batch(name: str) -> None:
-    """Two estimators with one open batch would release the same noise twice."""
-    kind: Any = getattr(streamdp, name)
-    made = kind(features=["a", "b"])
-    made.learn_one({"a": 0.5, "b": 0.5}, 1.0 if name.endswith("Regressor") else True)
-    clone = made.clone(include_attributes=True)
-    assert clone.at_boundary
-    assert clone.n_seen == made.n_seen - pending_of(made)
-    if name.startswith(("Pan", "Shuffle")):
-        assert not open_sum(clone).any()
-    with pytest.raises(ConfigError):
-        made.clone({"seed": 1}, include_attributes=True)
+# --- odd numbers
 
 
 @pytest.mark.parametrize("value", [Decimal("0.5"), 10**400, Decimal(10) ** 400, -(10**400), float("nan")], ids=repr)

@@ -3,9 +3,7 @@
 What holds for all methods, and not for Newton's alone, is tested here for the others, too (`PLANNED`).
 """
 
-import copy
 import math
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +33,7 @@ from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import ShuffleDevice
 from streamdp.protocol.shuffle_wire import write_announcement
 from tests.support.newton import averages
-from tests.support.states import loss_of, method_of, noise_of, open_sum, params_of, pending_of, steps_of, words_of
+from tests.support.states import loss_of, method_of, noise_of, open_sum, params_of, steps_of
 
 NAMES = ["a", "b", "c"]
 MODELS: dict[str, Callable[..., Any]] = {
@@ -195,27 +193,6 @@ def test_there_is_no_plan() -> None:
 
 
 # --- states
-
-
-@batched
-def test_a_copy_holds_the_last_boundary(make: Callable[..., Any]) -> None:
-    model = make(batch_size=50)
-    X, y = stream(model, 180)
-    model.learn_encoded(X[:150], y[:150])
-    before = model.state_dict()
-    model.learn_encoded(X[150:], y[150:])
-    sums = held(model).copy()
-    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert not held(other).any()
-        assert (other.n_seen, pending_of(other), other.at_boundary) == (150, 0, True)
-        state = other.state_dict()
-        assert np.array_equal(state.pop("state"), before["state"])
-        assert state.items() <= before.items()
-        assert words_of(other) is not words_of(model)
-        other.learn_encoded(X[150:], y[150:])
-        assert (other.n_seen, pending_of(other)) == (180, 30)
-        assert (model.n_seen, pending_of(model)) == (180, 30)
-        assert np.array_equal(held(model), sums)
 
 
 @every

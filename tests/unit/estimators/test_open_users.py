@@ -1,7 +1,5 @@
 """The records of users: when they report, what the ledger counts, and that raw records stay in memory."""
 
-import copy
-import pickle
 from itertools import product
 from typing import Any
 
@@ -10,12 +8,12 @@ import pandas as pd
 import pytest
 
 from streamdp import Ledger
-from streamdp.errors import NotAtBoundaryError, StoreError
+from streamdp.errors import StoreError
 from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.release import JOINED
 from tests.support.sizes import some
 from tests.support.states import give_mean, loss_of, people_of
-from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
+from tests.support.user_model import NAMES, data, mean_gradient, model, row, silent
 
 
 def sizes_of_reports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -177,31 +175,6 @@ def test_boundaries_are_ends_of_windows() -> None:
     assert [learner.boundary_within(n) for n in (5, 6, 20, 26)] == [5, 6, 16, 26]
     learner.learn_encoded(X[:26], y[:26], subjects=["a"] * 26)
     assert learner.at_boundary
-
-
-# --- what leaves memory
-
-
-def test_raw_records_are_in_no_copy_no_state_and_wiped_when_reported() -> None:
-    X, y, _ = data(1, 6)
-    X[1] = float(SECRET)
-    learner = model(items_per_user=3, window=20, batch_size=50)
-    learner.learn_encoded(X, y, subjects=list("abcaaa"))  # a has reported, and is open again with b and c
-    assert (learner.n_users, learner.n_seen, learner.at_boundary) == (1, 6, False)
-    with pytest.raises(NotAtBoundaryError) as caught:
-        learner.state_dict()
-    assert "14 that are missing" in str(caught.value)
-    needle = np.float64(SECRET).tobytes()
-    assert needle in people_of(learner).rows.tobytes()
-    for made in (copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
-        assert (made.n_seen, made.n_users, made.at_boundary) == (3, 1, True)
-        assert needle not in pickle.dumps(made)
-        made.state_dict()
-        made.learn_encoded(X, y, subjects=list("abcaaa"))
-    assert needle not in pickle.dumps(learner)
-    learner.close_batch()
-    assert not people_of(learner).rows.any()
-    assert needle not in pickle.dumps(learner.state_dict())
 
 
 def test_merged_averages_by_records() -> None:

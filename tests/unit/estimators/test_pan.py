@@ -27,7 +27,7 @@ from streamdp import (
     Softmax,
     Squared,
 )
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, StreamDPError
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, StreamDPError
 from streamdp.learners.batches import SPREAD
 from streamdp.optim import loops as k
 from streamdp.optim.ac_sa import Phase, plan
@@ -399,24 +399,6 @@ def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:
         assert model.boundary_within(size) == expected
 
 
-def test_a_state_leaves_at_boundaries_only() -> None:
-    model = regressor(batch_size=4)
-    X, y = stream(model, 9)
-    model.state_dict()
-    for i in range(8):
-        model.learn_encoded(X[i : i + 1], y[i : i + 1])
-        if (i + 1) % 4:
-            with pytest.raises(NotAtBoundaryError, match=f"{(i + 1) % 4} records.*the {3 - i % 4} that are missing"):
-                model.state_dict()
-        else:
-            assert model.state_dict()["n_seen"] == i + 1
-    model.learn_encoded(X[8:], y[8:])
-    assert not model.at_boundary
-    model.close_batch()
-    assert model.at_boundary
-    assert model.state_dict()["n_seen"] == 9
-
-
 def test_before_features_are_known() -> None:
     model = PanPrivateRegressor()
     assert (model.at_boundary, model.to_boundary, model.boundary_within(7)) == (True, 0, 7)
@@ -453,22 +435,7 @@ def test_closing_a_batch_is_a_shorter_step_with_all_the_noise(taken: int) -> Non
     assert len(draws) == 1
 
 
-# --- copies and states
-
-
-def test_a_pickle_has_neither_the_sum_nor_a_record_in_its_bytes() -> None:
-    """Nor noise, searched by the bytes of the numbers; bytes that may be there are found, so the search can fail."""
-    model = regressor(batch_size=10)
-    X, y = stream(model, 17)
-    model.learn_encoded(X, y)
-    model.learn_one(dict(zip(NAMES, X[0].tolist(), strict=True)), float(y[0]))
-    held = open_sum(model).tobytes()
-    written = pickle.dumps(model)
-    assert steps_of(model).sequence.points.tobytes() in written
-    assert open_sum(model).any()
-    numbers = [held[i : i + 8] for i in range(0, len(held), 8)]
-    numbers += [value.tobytes() for row in X for value in row] + [value.tobytes() for value in y]
-    assert not any(number in written for number in numbers)
+# --- states
 
 
 def test_equal_plans_are_equal_however_they_are_written() -> None:

@@ -21,7 +21,7 @@ from streamdp import GaussianDP, PureDP, parse_budget, stats
 from streamdp.aggregation.shuffled_sum import LocalRandomizer
 from streamdp.config.trust import completed
 from streamdp.data.times import Calendar
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, NotAvailableError, SchemaError
+from streamdp.errors import BudgetError, ConfigError, NotAvailableError, SchemaError
 from streamdp.estimators import Statistics
 from streamdp.learners import cells
 from streamdp.learners.cells import (
@@ -169,21 +169,6 @@ def test_a_state_with_counts_that_no_reports_make_is_refused(name: str, place: t
     state[name][place] = number
     with pytest.raises(ConfigError, match="state"):
         made[1].load_state_dict(state)
-
-
-def test_within_a_batch_no_state_leaves_memory() -> None:
-    model = of("process")
-    model.learn_many(people(10))
-    assert (model.at_boundary, model.to_boundary) == (False, 990)
-    assert all(math.isnan(value) for value in flat(model.get()))
-    with pytest.raises(NotAtBoundaryError):
-        model.state_dict()
-    copied = model.clone(include_attributes=True)
-    assert copied.n_seen == 0
-    assert copied.at_boundary
-    model.close_batch()
-    assert model.at_boundary
-    assert not math.isnan(model.get()["people"]["north"])
 
 
 def test_boundaries_are_where_batches_end() -> None:
@@ -1017,19 +1002,6 @@ def test_a_window_ends_where_it_is_said_and_further_ones_add_up() -> None:
     assert model.get()["median"] == pytest.approx(0.75 * 50 + 0.25 * 70, abs=0.01)
     assert "until its release" in model.statement()
     assert str(model.guarantee) == "eps=4"
-
-
-def test_nothing_of_an_open_window_is_in_a_state_or_copy() -> None:
-    model = of("window", batch_size=100)
-    model.learn_many(people(10))
-    with pytest.raises(NotAtBoundaryError):
-        model.state_dict()
-    copied = model.clone(include_attributes=True)
-    held = copied.learner._sum
-    assert not held.total.any()
-    assert not any(kept.rows.any() for kept in held.kept.values())
-    model.learner.discard()
-    assert not any(kept.rows.any() for kept in model.learner._sum.kept.values())
 
 
 @pytest.mark.parametrize("every", [None, "1 day"])

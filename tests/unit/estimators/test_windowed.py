@@ -1,7 +1,5 @@
 """Windows of users: their users, when they end, what remains of them, and what a method gets."""
 
-import copy
-import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import ApproxDP, L2Ball, Ledger, PureDP, Quantile, WindowedClassifier, WindowedRegressor
-from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, TooFewUsersError
+from streamdp import ApproxDP, L2Ball, Ledger, PureDP, WindowedClassifier, WindowedRegressor
+from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
 from streamdp.privacy import release
@@ -18,7 +16,6 @@ from streamdp.privacy.release import JOINED, REFUSED
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Rng, WindowResult
 from tests.support.interruptions import interrupted, lines_of
-from tests.support.intruder import walk
 from tests.support.plain_method import SHOWN, Plain
 from tests.support.states import loss_of, region_of, words_of
 
@@ -160,39 +157,6 @@ def test_a_record_that_allows_less_is_refused() -> None:
     assert (learner.n_seen, learner.n_refused) == (1, 2)
     with pytest.raises(BudgetError):
         learner.learn_one({"a": 1.0}, 1.0, budget="eps=1")
-
-
-def secrets(thing: Any, *, classes: bool = False) -> list[str]:
-    """The places of numbers between 7123000 and 7123100, which only records have here; also in what modules hold."""
-    found = []
-    for path, value in walk(thing, classes=classes):
-        numbers = np.asarray(value) if isinstance(value, np.ndarray | float) else np.zeros(0)
-        if numbers.dtype == float and np.any((numbers > 7_123_000) & (numbers < 7_123_100)):
-            found.append(path)
-    return found
-
-
-@pytest.mark.slow
-def test_raw_records_are_in_memory_until_the_release_and_in_no_copy_or_state() -> None:
-    learner = made(window=200, loss=Quantile(tau=0.5))
-    X, y, subjects = stream(150, 9)
-    learner.learn_encoded(np.abs(X) + 7_123_000, y, subjects=subjects)
-    assert secrets(learner)
-    for copied in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
-        assert not secrets(copied)
-        assert (copied.at_boundary, copied.n_seen) == (True, 0)
-    with pytest.raises(NotAtBoundaryError, match="open window"):
-        learner.state_dict()
-    rows = learner.learner.gathered.rows
-    learner.close_batch()
-    assert learner.n_windows == 1
-    assert not secrets(learner, classes=True)
-    assert not rows.any()
-    learner.learn_encoded(np.abs(X) + 7_123_000, y, subjects=subjects)
-    rows = learner.learner.gathered.rows
-    learner.load_state_dict(made(window=200, loss=Quantile(tau=0.5)).state_dict())
-    assert not secrets(learner)
-    assert not rows.any()
 
 
 def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:
