@@ -202,8 +202,22 @@ def holding(model: Any) -> list[np.ndarray]:
     return [array for array in arrays if array.dtype == float and np.isin(array, PLANTED).any()]
 
 
+def unused(model: Any) -> np.ndarray:
+    """The random words in memory."""
+    held_out = getattr(model, "held_out", None)
+    sources = [words_of(model), *([] if held_out is None else [held_out.validator.rng])]
+    words = np.concatenate([getattr(each, "words", np.zeros(1, np.uint64))[1:] for each in sources])
+    return words[words > 0]
+
+
+def pieces(thing: Any) -> set[bytes]:
+    """All that could be a number, of the values in memory and in a pickle."""
+    data = pickle.dumps(thing) + b"".join(contents(thing, classes=False).values())
+    return {data[at : at + 8] for at in range(len(data))}
+
+
 @pytest.mark.parametrize("name", [*MADE, *VALIDATED, *SURVEYS])
-def test_an_open_batch_is_in_no_copy_and_no_state_and_its_records_are_wiped(name: str) -> None:
+def test_an_open_batch_and_words_are_in_no_copy_and_no_state_and_records_are_wiped(name: str) -> None:
     """Records are in memory as long as their people are asked together, and else not even then."""
     model = survey(name, 100) if name in SURVEYS else made(name, 300)
     state, seen, before = model.state_dict(), model.n_seen, [memory(way(model)) for way in WAYS]
@@ -212,11 +226,12 @@ def test_an_open_batch_is_in_no_copy_and_no_state_and_its_records_are_wiped(name
             model.learn_one({"a": a, "c": "u"}, 4e5)
         else:
             model.learn_one({"a": a, "b": b}, a if "Regressor" in name else True, subject=f"new {i}")
-    held = holding(model)
+    held, secret = holding(model), {number.tobytes() for number in (*PLANTED.ravel(), *unused(model))}
     assert bool(held) == name.startswith(("Windowed", "UserLevel"))
+    assert len(unused(model)) > 0 or not name.startswith("LDP")
     assert model.at_boundary == (not pending_of(model)) == name.startswith(("LDP", "nobody"))
     copies = [way(model) for way in WAYS]
-    assert all(each.at_boundary and not holding(each) for each in copies)
+    assert all(each.at_boundary and secret.isdisjoint(pieces(each)) for each in copies)
     if not model.at_boundary:
         assert [memory(each) for each in copies] == before
         with pytest.raises(NotAtBoundaryError, match=str(len(PLANTED))):
@@ -225,6 +240,7 @@ def test_an_open_batch_is_in_no_copy_and_no_state_and_its_records_are_wiped(name
         assert (model.n_seen, model.at_boundary) == (seen, True)
     assert not holding(model)
     assert not any(array.any() for array in held)
+    assert secret.isdisjoint(pieces(model.state_dict()))
     with pytest.raises(ConfigError):
         model.clone({"seed": 1}, include_attributes=True)
 

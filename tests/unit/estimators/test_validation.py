@@ -1,6 +1,5 @@
 """Records that answer about the model's error: who answers, what they spend, what is kept, and what is told."""
 
-import copy
 import warnings
 from typing import Any
 from unittest import mock
@@ -289,16 +288,6 @@ def test_true_errors_and_records_are_overwritten(monkeypatch: pytest.MonkeyPatch
     model.learn_encoded(*records(2000))
     assert sum(values) > 0
     assert not any(array.any() for array in kept)
-
-
-def test_copies_have_answers_and_words_of_their_own() -> None:
-    model = classifier(BUDGET)
-    model.learn_encoded(*records(500))
-    twin = copy.deepcopy(model)
-    twin.learn_encoded(*records(500, 1))
-    assert (model.quality.total.answers, twin.quality.total.answers) == (500, 1000)
-    mine, theirs = model.held_out.validator.rng, twin.held_out.validator.rng
-    assert not set(mine.words.tolist()) & set(theirs.words.tolist()[1:]) - {0}  # type: ignore[union-attr]
 
 
 def test_a_device_and_its_learner_go_on_without_answers() -> None:

@@ -105,62 +105,6 @@ def learned(**options: object) -> LDPASGDRegressor:
     return model
 
 
-@pytest.mark.parametrize(
-    "way",
-    [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), lambda model: model.clone()],
-    ids=["deepcopy", "pickle", "clone"],
-)
-def test_a_copied_estimator_draws_other_noise(way) -> None:
-    model = learned()
-    words = unused(words_of(model)).copy()
-    assert len(words) > 0
-    other = way(model)
-    for learner in (model, other):
-        learner.learn_one({"a": 1.0, "b": 1.0}, 1.0)
-    assert shared(words, words_of(other).words) == 0
-    assert not np.array_equal(model.state_dict()["state"], other.state_dict()["state"])
-
-
-def test_a_shallow_copy_never_draws_the_same_words() -> None:
-    """It also has its own state; of a shared state, each would count half of the spends."""
-    model = learned()
-    other = copy.copy(model)
-    theta = model.theta
-    other.learn_one({"a": 1.0, "b": 1.0}, 1.0, budget="eps=50")
-    assert shared(unused(words_of(model)), words_of(other).words) == 0
-    assert np.array_equal(model.theta, theta)
-    assert (model.n_seen, other.n_seen) == (5, 6)
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.slow
-def test_pickled_bytes_hold_no_word_and_no_record(protocol: int) -> None:
-    """No future noise, no past noise, and neither the features nor the target of the last record."""
-    model = LDPASGDRegressor(features=["a", "b"])
-    a, b, y = 0.7236067977499790, -0.2360679774997897, 1.6180339887498949
-    model.learn_one({"a": 3.0, "b": 1.0}, 2.0)
-    model.learn_one({"a": a, "b": b}, y)
-    model.predict_one({"a": a, "b": b})
-    for data in (pickle.dumps(model, protocol), pickle.dumps(copy.deepcopy(model), protocol)):
-        windows = {data[at : at + 8] for at in range(len(data))}
-        for word in filter(None, words_of(model).words[1:].tolist()):  # a used word is zero
-            assert windows.isdisjoint((struct.pack("<Q", word), struct.pack(">Q", word)))
-        for value in (a, b, y):
-            assert struct.pack("<d", value) not in data
-            assert struct.pack(">d", value) not in data
-            assert repr(value).encode() not in data
-        assert pickle.loads(data).n_seen == 2
-
-
-def test_the_state_holds_no_word_and_no_record() -> None:
-    model = learned()
-    state = model.state_dict()
-    numbers = np.concatenate([np.ravel(v) for v in state.values() if isinstance(v, np.ndarray)])
-    assert shared(numbers.view(np.uint64), words_of(model).words) == 0
-    assert 4.5 not in numbers
-    assert not any(isinstance(v, Entropy) for v in state.values())
-
-
 def test_used_words_are_gone_from_memory() -> None:
     """`entropy` says that nothing in memory shows a used word."""
     rng = Entropy()
