@@ -228,6 +228,8 @@ def test_a_partition_that_loses_its_leader(tmp_path: Path, readers: Readers) -> 
         for worker in workers:
             assert set(worker.metrics("streamdp_lag")) == {("0",), ("1",)}
             assert worker.stalls() == {("led/2", "no_leader")}
+        values(cluster.bootstrap, "led", 20, 0)
+        wait_until(lambda: all(worker.learned == 170 for worker in workers))
         cluster.brokers[2].start()
         values(cluster.bootstrap, "led", 10, 2)
-        ended(workers, 160)
+        ended(workers, 180)

@@ -24,6 +24,7 @@ from streamdp import (
     WindowedClassifier,
 )
 from streamdp.aggregation.shuffled_sum import LocalRandomizer, Shuffler
+from streamdp.errors import StoreUnavailableError
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.privacy.entropy import Entropy
 from streamdp.privacy.release import JOINED
@@ -35,6 +36,7 @@ from tests.support.sizes import some
 from tests.support.states import (
     buffer_of,
     give_words,
+    kept,
     method_of,
     middle_of,
     noise_of,
@@ -399,6 +401,27 @@ def test_an_interruption_at_any_of_some_lines_breaks_no_promise(kind: type[Watch
 @pytest.mark.parametrize(("kind", "call"), CASES)
 def test_an_interruption_at_any_line_breaks_no_promise(kind: type[Watched], call: str) -> None:
     check(kind, call, LONG)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore::streamdp.learners.user_windows.WindowWarning")
+def test_nothing_is_taken_where_the_ledger_does_not_answer(
+    kind: type[Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a worker could not repeat the call."""
+
+    def silent(*_: object) -> None:
+        raise StoreUnavailableError("no answer")
+
+    watched = kind()
+    learn, before = watched.prepare("arrays"), kept(watched.model)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "prepare", silent)
+        with pytest.raises(StoreUnavailableError):
+            learn()
+    assert (kept(watched.model), watched.model.guarantee.budgets) == (before, ())
+    watched.go_on()
+    assert not watched.faults
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from streamdp import Ledger
-from streamdp.errors import StoreError
 from streamdp.estimators.user.randomizer import averages
 from streamdp.privacy.release import JOINED
 from tests.support.sizes import some
@@ -130,28 +129,6 @@ def test_the_ledger_counts_reports_and_not_records() -> None:
         assert (learner.n_users, learner.n_seen, learner.n_refused) == (3, 14, 26)
         assert [ledger.spent(who).epsilon for who in "ab"] == [2.0, 2.0]  # b's second report has begun
         assert "would pass eps=2" in learner.statement()
-
-
-def test_nothing_is_taken_where_the_ledger_raises() -> None:
-    """Otherwise a worker could not repeat the call."""
-    X, y, _ = data(1, 50)
-
-    class Silent(Ledger):
-        broken = True
-
-        def admit_many(self, *arguments: Any, **options: Any) -> np.ndarray:
-            if self.broken:
-                raise StoreError("no answer")
-            return super().admit_many(*arguments, **options)
-
-    with Silent("eps=2,delta=1e-5") as ledger:
-        learner = model(items_per_user=3, window=10, ledger=ledger)
-        with pytest.raises(StoreError):
-            learner.learn_encoded(X, y, subjects=["a", "b"] * 25)
-        assert (learner.n_seen, learner.n_users, learner.guarantee.budgets) == (0, 0, ())
-        ledger.broken = False
-        learner.learn_encoded(X, y, subjects=["a", "b"] * 25)
-        assert (learner.n_seen, learner.n_refused) == (10, 40)
 
 
 def test_room_is_kept_for_open_users_only() -> None:

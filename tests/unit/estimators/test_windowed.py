@@ -138,17 +138,6 @@ def test_the_ledger_counts_windows_and_not_records() -> None:
     assert learner.guarantee.budgets == (ApproxDP(1.0, 1e-6),)
 
 
-def test_nothing_is_taken_where_the_ledger_raises() -> None:
-    class Broken(Ledger):
-        def prepare(self, subjects: Any) -> None:
-            raise RuntimeError
-
-    learner = made(ledger=Broken(ApproxDP(2.0, 1e-5)))
-    with pytest.raises(RuntimeError):
-        learner.learn_encoded(np.ones((8, 2)), np.ones(8), subjects=["ann"] * 8)
-    assert (learner.n_seen, learner.n_refused, learner.at_boundary) == (0, 0, True)
-
-
 def test_a_record_that_allows_less_is_refused() -> None:
     learner = made()
     learner.learn_one({"a": 1.0}, 1.0, budget="eps=0.5,delta=1e-6")
