@@ -157,7 +157,7 @@ validation: $(STAMP)
 newcomer: $(SPARK) $(R_DATA)
 	$(BIN)/python -m benchmarks.newcomer --write
 
-# The parts of benchmarks/drift.md that take about 20 minutes of a processor; without --only, all of it, which takes hours.
+# The parts of benchmarks/drift.md that take about four minutes of a processor; without --only, all of it, which takes hours.
 drift: $(STAMP)
 	$(BIN)/python -m benchmarks.drift --write --only flip told losses river weekdays claims
 

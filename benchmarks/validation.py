@@ -350,7 +350,7 @@ def _ordinary(trust: str, case: Table, seed: int, part: float) -> tuple[str, flo
     if case.classes:
         more |= {"classes": list(range(case.classes)), "loss": ("logistic", "softmax")[case.classes > 2]}
     else:
-        more |= {"target": data.target}
+        more |= {"target": data.target, "loss": case.loss}
     model = TRUSTS[trust][bool(case.classes)](
         budget="eps=1,delta=1e-6", features=data.features, seed=seed, validation=SHARE, **more
     )
@@ -361,8 +361,9 @@ def _ordinary(trust: str, case: Table, seed: int, part: float) -> tuple[str, flo
         error = log_loss(other.y, model.predict_proba_encoded(other.encoded), labels=levels)
         constant = log_loss(other.y, np.tile(shares, (len(other.y), 1)), labels=levels)
     else:
-        error = float(np.mean(np.abs(model.predict_encoded(other.encoded) - other.y)))
-        constant = float(np.mean(np.abs(np.median(data.y) - other.y)))
+        power, centre = (2, np.mean) if case.loss == "squared" else (1, np.median)
+        error = float(np.mean(np.abs(model.predict_encoded(other.encoded) - other.y) ** power))
+        constant = float(np.mean(np.abs(centre(data.y) - other.y) ** power))
     return model.quality.verdict, error, constant, len(data.y)
 
 

@@ -46,9 +46,10 @@ class Columns:
 
     @property
     def placed(self) -> np.ndarray:
-        """(p,) which columns lie in [-1, 1]: numbers with declared bounds, and those that are `apart`."""
+        """(p,) which columns get units: numbers with declared bounds, and those `apart`; but none of the `own`."""
         found = self.numeric.copy()
         found[[j for columns in self.apart for j in columns]] = True
+        found[list(self.own)] = False
         return found
 
     def units(self, outputs: int) -> Units:
