@@ -144,32 +144,6 @@ def test_the_noise_is_for_the_joint_sensitivity() -> None:
         assert steps_of(model).deviation == pytest.approx(deviation, rel=0.1)
 
 
-@every
-@pytest.mark.parametrize("size", [None, 40])
-def test_how_far_a_boundary_is_by_brute_force(make: Callable[..., Any], size: int | None) -> None:
-    model = make(seed=1, batch_size=size)
-    rng = np.random.default_rng(4)
-    records, boundaries = steps_of(model).batch, [0, steps_of(model).batch]
-    for batch, times in steps_of(model).runs():
-        for _ in range(min(times, 400)):
-            records += batch
-            boundaries.append(records)
-        if len(boundaries) > 60:
-            break
-    n = min(boundaries[12], 20_000)
-    X, y = stream(model, n)
-    at = 0
-    while at < n:
-        many = int(rng.integers(1, min(n - at, rng.choice([3, 300, 3000])) + 1))
-        following = [b - at for b in boundaries if at < b <= at + many]
-        assert model.boundary_within(many) == (following[-1] if following else many)
-        assert model.at_boundary == (at in boundaries)
-        if not model.at_boundary:
-            assert model.to_boundary == min(b - at for b in boundaries if b > at)
-        model.learn_encoded(X[at : at + many], y[at : at + many])
-        at += many
-
-
 def test_a_batch_that_is_closed_early_counts_as_the_records_that_it_has() -> None:
     for make in MODELS.values():
         model = make(seed=1)

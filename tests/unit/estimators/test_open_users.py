@@ -143,17 +143,6 @@ def test_room_is_kept_for_open_users_only() -> None:
     assert learner.n_users == 3000
 
 
-def test_boundaries_are_ends_of_windows() -> None:
-    learner = model(items_per_user=100, window=10)
-    X, y, _ = data(1, 35)
-    assert [learner.boundary_within(n) for n in (5, 10, 19, 35)] == [5, 10, 10, 30]
-    learner.learn_encoded(X[:4], y[:4], subjects=["a"] * 4)
-    assert learner.to_boundary == 6
-    assert [learner.boundary_within(n) for n in (5, 6, 20, 26)] == [5, 6, 16, 26]
-    learner.learn_encoded(X[:26], y[:26], subjects=["a"] * 26)
-    assert learner.at_boundary
-
-
 def test_merged_averages_by_records() -> None:
     X, y, subjects = data(200, 2)
     parts = [model(items_per_user=2, batch_size=20, horizon=200) for _ in range(2)]

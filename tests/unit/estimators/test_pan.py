@@ -1,6 +1,5 @@
 """Pan-private estimators: Algorithm 6 written out, the noise, boundaries, what leaves memory, budgets, and audits."""
 
-import copy
 import math
 import pickle
 from collections.abc import Callable
@@ -349,42 +348,6 @@ def test_the_compiled_envelope_is_beta_times_the_way_to_the_prox(loss: Any, beta
 
 
 # --- boundaries
-
-
-@pytest.mark.parametrize("seed", some(range(40), *range(5)))
-@pytest.mark.slow
-def test_how_far_a_boundary_is_by_brute_force(seed: int) -> None:
-    """Random plans, random numbers of records: boundaries found by learning one record after another."""
-    rng = np.random.default_rng(seed)
-    options: dict[str, Any] = {"horizon": int(rng.integers(1, 200)), "domain": L2Ball(5.0)}
-    if rng.random() < 0.6:
-        options["batch_size"] = int(rng.integers(1, 40))
-    if rng.random() < 0.5:
-        options |= {"strong_convexity": float(rng.choice([0.05, 0.5])), "horizon": int(rng.integers(1, 3000))}
-    if rng.random() < 0.3:
-        del options["horizon"]
-    model = classifier(mechanism="none", **options)
-    n = 2500
-    X, y = stream(model, n)
-    behind = copy.deepcopy(model)
-    boundaries = [0]
-    for i in range(n):
-        behind.learn_encoded(X[i : i + 1], y[i : i + 1])
-        if behind.at_boundary:
-            boundaries.append(i + 1)
-    at = 0
-    while at < n:
-        size = int(rng.integers(0, min(n - at, rng.choice([3, 50, 1000])) + 1))
-        following = [b - at for b in boundaries if at < b <= at + size]
-        ahead = model.boundary_within(size)
-        assert ahead in following if following else ahead == size
-        assert model.at_boundary == (at in boundaries)
-        if following := [b - at for b in boundaries if b > at]:
-            assert model.to_boundary == following[0]
-        step = ahead if rng.random() < 0.7 else size
-        model.learn_encoded(X[at : at + step], y[at : at + step])
-        at += step
-    assert np.array_equal(steps_of(model).sequence.points, steps_of(behind).sequence.points)
 
 
 def test_no_phase_is_begun_before_the_one_at_hand_is_over() -> None:

@@ -171,14 +171,6 @@ def test_a_state_with_counts_that_no_reports_make_is_refused(name: str, place: t
         made[1].load_state_dict(state)
 
 
-def test_boundaries_are_where_batches_end() -> None:
-    model = of("process")
-    frame = people(9000)
-    assert [model.boundary_within(n) for n in (10, 1000, 1999, 2000, 7250)] == [10, 1000, 1000, 2000, 6250]
-    model.learn_many(frame[: model.boundary_within(9000)])
-    assert model.at_boundary
-
-
 def test_a_cap_allows_a_person_once_a_batch_and_counts_the_others() -> None:
     with streamdp.Ledger("eps=2,delta=1e-5") as ledger:
         model = stats.Count(["x", "y"], budget="eps=1,delta=1e-6", ledger=ledger, seed=1)
