@@ -349,8 +349,10 @@ class Newton(Growing):
         self.learn([Round(asked, total, deviation)], size, self._information(size, deviation))
         if self._scaled.size:
             d, q = self.curvature.parameters, self.curvature.columns
-            moments, error = full(total[d:], q) / size, deviation / size
-            units = np.where(self._levels, self.state.units, column_units.moved(self.state.units, moments, error))
+            moments, error, units = full(total[d:], q) / size, deviation / size, self.state.units.copy()
+            most = column_units.WIDE if self.curvature.loss.keeps_tails else column_units.FAR
+            numbers, last = ~self._levels, np.append(~self._levels, True)
+            units[:, numbers] = column_units.moved(units[:, numbers], moments[np.ix_(last, last)], error, most)
             self.state = self.state.in_units(units, math.inf, self.curvature)
         if self._follow and found is None:
             self.follow(_SURE)

@@ -15,9 +15,9 @@ ERROR = 0.08
 """The deviation of the two means of a column that a batch of the search should have."""
 SPREAD = 1 / 3
 """About the variance of a place, and of a distance, in the range that is searched: that of a uniform law."""
-FAR = 2.5
-"""In units: columns that are further from their centres, in the root mean square, are placed anew."""
-_CLEAR = 3.0  # a spread is seen if it is so many errors
+USUAL, WIDE, FAR = 0.7, 0.875, 2.5
+"""In units, the root mean square of a column: the usual one, and the most where a loss keeps tails, and of others."""
+_CLEAR, _LIKELY = 3.0, 2.0  # a spread is seen, and a unit is too small, if it is so many errors
 _UNITS = MOST * LEAST  # half of a range, in units
 
 
@@ -49,20 +49,21 @@ def ended(units: np.ndarray) -> np.ndarray:
     return np.where(units[1] > 0, units, [units[0], -_UNITS * units[1]])
 
 
-def moved(units: np.ndarray, moments: np.ndarray, error: float) -> np.ndarray:
-    """Return the units (2, p) after a batch that saw a model: wider ones around the columns that are `FAR` from theirs.
+def moved(units: np.ndarray, moments: np.ndarray, error: float, most: float) -> np.ndarray:
+    """Return the units (2, p) after a batch that saw a model: wider ones around the columns that need them.
 
+    Those have a root mean square above `most` in theirs, by twice the error, and the `USUAL` one in the new units.
     `moments` (p + 1, p + 1) are noisy, weighted means of the products of the columns in their `units`, and 1, times
-    any factor, each with this `error`. The columns of a stream in the order of time may leave where the first batches
-    found them.
+    any factor, each with this `error`. Columns that are alike tell of each other.
     """
-    weight = float(moments[-1, -1])
+    weight, wanted = float(moments[-1, -1]), units[1] > 1
     if weight <= _CLEAR * error:
         return units
-    means, squares = moments[:-1, -1] / weight, np.diag(moments)[:-1] / weight
-    far = (units[1] > 1) & (squares - _CLEAR * error / weight > FAR**2)
-    if not far.any():
-        return units
-    wider = np.sqrt(np.maximum(squares, FAR**2))
-    places = np.clip(units[0] + np.clip(means, -wider, wider) / units[1], -1, 1), np.maximum(units[1] / wider, 1.0)
-    return np.where(far, places, units)
+    squares, left = alike(np.diag(moments)[:-1][wanted] / weight, (error / weight) ** 2)
+    far = squares - _LIKELY * left**0.5 > most**2
+    wanted[wanted] = far
+    wider, slopes = np.sqrt(squares[far]) / USUAL, units[1, wanted]
+    shifts = np.clip(moments[:-1, -1][wanted] / weight, -wider, wider) / slopes
+    units = units.copy()
+    units[:, wanted] = np.clip(units[0, wanted] + shifts, -1, 1), np.maximum(slopes / wider, 1.0)
+    return units

@@ -12,7 +12,8 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Softmax
 from streamdp.optim.newton import Newton
-from streamdp.scaling.column_units import ERROR, LEAST, moved, searched
+from streamdp.scaling.column_units import ERROR, LEAST, WIDE, moved, searched
+from streamdp.scaling.column_units import FAR as FARTHEST
 from streamdp.scaling.units import FAR, FAR_OF_NUMBERS, MOST, Units
 
 BOTH = np.ones(2, dtype=bool)
@@ -161,11 +162,22 @@ def test_columns_that_leave_their_place_get_wider_units_around_where_they_are() 
     rows = np.column_stack([(X - units[0]) * units[1], np.ones(len(X))])
     moments = rows.T @ rows / len(rows)
     for times in (1.0, 0.3):  # any weight
-        found = moved(units, times * moments, 0.01)
+        found = moved(units, times * moments, times * 0.01, FARTHEST)
         np.testing.assert_array_equal(found[:, [0, 3]], units[:, [0, 3]])  # where it was; and one that is not scaled
         assert found[0, 1:3] == pytest.approx([0.3, 0.5], abs=0.02)
-        assert found[1, 1:3] == pytest.approx([20 / np.hypot(16, 4), 2.0], abs=0.05)
-    np.testing.assert_array_equal(moved(units, moments, 100.0), units)  # noise hides all
+        assert found[1, 1:3] == pytest.approx([1.0, 1.4], abs=0.05)  # none below 1
+        np.testing.assert_allclose(moved(units, times * moments, times * 0.01, WIDE)[1, 0], 14.0, rtol=0.03)
+    np.testing.assert_array_equal(moved(units, moments, 100.0, WIDE), units)  # noise hides all
+
+
+def test_noise_makes_no_units_of_columns_that_are_alike() -> None:
+    rng, units = np.random.default_rng(8), np.array([[0.0] * 100, [2.0] * 100])
+    moments = np.diag(np.append(np.full(100, 0.64) + 0.25 * rng.standard_normal(100), 1.0))
+    np.testing.assert_array_equal(moved(units, moments, 0.25, WIDE), units)
+    moments[:50, :50] += 3 * np.eye(50)
+    other = moved(units, moments, 0.25, WIDE)[1] != units[1]
+    assert other[:50].all()
+    assert other[50:].sum() <= 3
 
 
 # --- in the walk
