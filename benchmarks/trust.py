@@ -2,8 +2,7 @@
 
 300,000 records of the simulations of Shi et al. 2025 (section 5: all coefficients 1, Huber's noise of standard
 deviation 2), six parameters, one pass: pan-private Newton's method without noise and with it, the shuffled one, AC-SA
-for both, LDP-ASGD. `--write` writes trust.md and puts the table
-into docs/explanations/noise.md. Noise comes from seeded generators, which are for measuring only.
+for both, LDP-ASGD. They go into trust.md. Noise comes from seeded generators, which are for measuring only.
 
 Its parts `tables` and `large_tables` measure what a job learns with each `trust` on real and simulated tables, beside
 scikit-learn's model without privacy and the best constant; they go into docs/explanations/which_estimator.md.
@@ -15,7 +14,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -428,7 +426,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "tables": lambda: table(SETS_HEAD, rows_of_sets([name for name in SETS if name not in LARGE])),
     "large_tables": lambda: table(SETS_HEAD, rows_of_sets([*LARGE], (1.0,))),
 }
-PAGES = {"trust": [Path(__file__).with_suffix(".md"), NOISE], "tables": [WHICH], "large_tables": [WHICH]}
+PAGES = {"tables": [WHICH], "large_tables": [WHICH]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
