@@ -1,14 +1,15 @@
 """Reasons to doubt a model at the end of a run, from what may be shown of it and from the operator's own counts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from streamdp.estimators.estimator import Estimator
 from streamdp.estimators.targets import Regressor
 from streamdp.estimators.traps import FAR
 from streamdp.learners.user_windows import Windows
-from streamdp.reading.doubts import of_model, of_statistics
+from streamdp.reading.doubts import of_model, of_statistics, too_few
 from streamdp.runtime.bad_records import dropped
-from streamdp.serving.publish import needs, weights
+from streamdp.serving.publish import Weight, needs, weights
 from streamdp.store.snapshot import Counts
 from streamdp.validation.quality import Quality
 
@@ -37,8 +38,7 @@ def doubts(estimator: Any, counts: Counts, quality: Quality | None = None) -> li
     if counts.learned and statistics is not estimator:
         shown = weights(estimator)
         found += (needed := needs(estimator, shown))
-        far = max((abs(one.value) for one in shown), default=0.0) > FAR
-        if _expects_one(estimator) and (far or needed or all(one.settled is None for one in shown)):
+        if _expects_one(estimator) and (needed or _is_far(shown) or all(one.settled is None for one in shown)):
             found.append(
                 "the target has no declared bounds: the model began at 0, with steps for values between about -1 and 1;"
                 " if its values are others, the model may be worse than a constant: declare the bounds of the target"
@@ -56,6 +56,10 @@ def opening(estimator: Estimator) -> str | None:
 
 
 def _expects_one(estimator: Estimator) -> bool:
-    """Whether a regressor expects a target of a scale of about 1: it has no bounds, and only windows find a scale."""
-    windows = isinstance(estimator.learner, Windows)
-    return not windows and isinstance(estimator, Regressor) and estimator.target is None
+    """Whether a regressor needs a target of a scale of about 1: it has no bounds, and no large window finds a scale."""
+    found = isinstance(estimator.learner, Windows) and too_few(estimator) is None
+    return not found and isinstance(estimator, Regressor) and estimator.target is None
+
+
+def _is_far(shown: Sequence[Weight]) -> bool:
+    return max((abs(one.value) for one in shown), default=0.0) > FAR

@@ -165,9 +165,10 @@ def test_a_target_without_bounds_is_told_if_it_may_be_far_from_a_scale_of_one() 
         (PanPrivateRegressor(**given), near, False),
         (ShuffleRegressor(**given), 500 * near, True),
         (WindowedRegressor(items_per_user=1, **given), near + 500, False),
+        (WindowedRegressor(items_per_user=1, window=200, **given), near[:200] + 20_000, True),
         (LDPASGDClassifier(**given), near > 0, False),
     ):
-        model.learn_encoded(X, y)
+        model.learn_encoded(X[: len(y)], y)
         assert any("no declared bounds" in doubt for doubt in doubts(model, Counts(5000, 0, 0))) == told
 
 
