@@ -63,6 +63,7 @@ def cells_around(zero: float, count: int) -> np.ndarray:
     Half of the edges divide the width into equal parts, and half the orders of magnitude: if most numbers are far
     smaller than the bounds, a cell is still narrow beside a number. They follow from the declared bounds alone.
     """
+    zero = min(max(zero, -1e9), 1e9)  # further away, orders are of one size in all cells, and doubles do not tell them
     far = 1 + abs(zero)
     steps = far * np.geomspace(_NEAR / 64, 1, 1 << 12)
     places = np.concatenate([np.linspace(-1, 1, (1 << 12) + 1), zero - steps, zero + steps])

@@ -1302,3 +1302,14 @@ def test_refused_rows_are_sorted_into_windows_once(monkeypatch: pytest.MonkeyPat
 def test_a_budget_whose_noise_could_overflow_is_refused(trust: Any, budget: str) -> None:
     with pytest.raises(BudgetError, match="expected an epsilon or mu from"):
         stats.Statistics({"m": {"mean": "a"}}, {"a": (0, 1)}, budget, trust)
+
+
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e12, 1e16, 1e60])
+def test_quantiles_of_bounds_that_are_narrow_beside_their_numbers(far: float) -> None:
+    """Before, cells had no edges beyond 1e16, and a state that was written was refused."""
+    given: Any = {"q": {"quantile": 0.5, "of": "a"}}, {"a": (far, far * (1 + 2**-51))}, "eps=100", "window"
+    model, loaded = Statistics(*given), Statistics(*given)
+    model.learn_many(pl.DataFrame({"a": np.repeat(far, 1000)}))
+    model.close_batch()
+    loaded.load_state_dict(model.state_dict())
+    assert loaded.get()["q"] == pytest.approx(far)
