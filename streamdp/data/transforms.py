@@ -80,9 +80,10 @@ def number_pieces(name: str, bounds: tuple[float, float], declared: Mapping[str,
     shown = {"log": f"log({name})", "asinh": f"asinh({name}/{_shown(*more)})", "power": f"{name}^{_shown(*more)}"}
     piece = Piece(shown.get(kind, name), kind, (*bounds, *more), numeric=True)
     low, high = bounds if kind == "linear" else sorted(curve(kind, bound, *more or (0.0,)) for bound in bounds)
-    if not 0 < high - low < math.inf:
+    middle = (low + high) / 2
+    if not 0 < high - low < math.inf or (kind in CURVES and not low < middle < high):  # else it has no two ends
         raise SchemaError(f"{name!r}: expected bounds that differ after the transform, and are finite")
-    return (piece._replace(origin=(low + high) / 2, unit=(high - low) / 2),)
+    return (piece._replace(origin=middle, unit=(high - low) / 2),)
 
 
 def curve_of(name: str, transform: object, bounds: tuple[float, float]) -> tuple[Any, ...]:

@@ -98,6 +98,7 @@ def test_a_number_that_is_none_is_the_fault_that_it_is_without_a_transform() -> 
         ({"bounds": (-1, 2), "transform": {"power": 2}}, "exponent"),
         ({"bounds": (0, 2), "transform": {"power": -1}}, "exponent"),
         ({"bounds": (0, 1e60), "transform": {"power": 90}}, "finite"),
+        ({"bounds": (1e16, 1e16 + 4), "transform": {"power": 0.5}}, "differ after the transform"),
         ({"bounds": (0, 2), "transform": {"asinh": 0}}, "positive scale"),
         ({"bounds": (0, 2), "transform": {"power": math.nan}}, "finite number"),
         ({"bounds": (0, 2), "knots": [2]}, "between the bounds"),
