@@ -38,7 +38,7 @@ from streamdp.scaling.units import Scaling, Units, free_units, scaling_of
 
 # Within these limits states stay far inside the doubles for 1e18 records; reports are at most 1e15 bounds long.
 _LARGEST_REPORT = 1e15
-_LARGEST_THETA = 1e100
+_LARGEST_THETA = 1e130  # further than a slope of the widest bounds over the narrowest
 _BLOCK = 8192  # records that are calibrated at once: their memory is used again, and new memory takes long to get
 _MOST_PAIRED = 32  # more columns have more pairs than most streams have information about
 

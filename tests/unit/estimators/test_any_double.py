@@ -103,6 +103,13 @@ def test_states_of_the_widest_and_narrowest_bounds_can_be_loaded(
     model.clone().load_state_dict(model.state_dict())
 
 
+def test_states_of_narrow_columns_and_wide_targets_can_be_loaded() -> None:
+    model = streamdp.LDPASGDRegressor(features={"a": (-1e-59, 1e-59)}, target=(0, 1e59), seed=1)
+    rng = np.random.default_rng(1)
+    model.learn_encoded(rng.uniform(-1, 1, (700, 1)), rng.choice([0.0, 1e59], 700))
+    model.clone().load_state_dict(model.state_dict())
+
+
 @pytest.mark.parametrize("name", ["LDPASGDRegressor", "PanPrivateRegressor", "ShuffleRegressor"])
 def test_any_finite_records_are_validated(name: str) -> None:
     rng = np.random.default_rng(2)
