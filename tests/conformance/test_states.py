@@ -96,7 +96,7 @@ ANOTHER: dict[str, list[Any]] = {
     "domain": [streamdp.L2Ball(4.0), streamdp.Box(-5.0, 5.0)],
     "intercept": [False], "batch_size": [51], "horizon": [100], "smoothness": [9.0], "strong_convexity": [0.01],
     "items_per_user": [3], "spread": [0.1], "centre": ["asked"], "clock": ["records"], "cohort": [{"people": 500}],
-    "validation": [{"share": 0.2}, {"share": 0.2, "bound": 1.0}],
+    "validation": [{"share": 0.2}, {"share": 0.2, "bound": 1.0}], "target": [(-1, 2), None],
 }  # fmt: skip
 """Values of parameters with which a state means something else."""
 

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from streamdp import LDPASGDRegressor, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor
-from streamdp.errors import ConfigError
 
 WAYS = ("learn_one", "learn_many", "learn_arrays", "learn_encoded")
 
@@ -35,14 +34,3 @@ def test_a_target_beyond_its_bounds_is_the_bound(kind: Any, way: str) -> None:
     rng, n = np.random.default_rng(1), 2_000
     X, y = rng.uniform(-1, 1, (n, 2)), np.where(rng.random(n) < 0.3, 50.0, -7.0)
     assert learned(kind, way, X, y) == learned(kind, way, X, np.clip(y, 0, 1))
-
-
-@pytest.mark.parametrize("kind", [LDPASGDRegressor, PanPrivateRegressor, ShuffleRegressor, WindowedRegressor])
-@pytest.mark.parametrize("other", [(0, 100), (1, 2), None])
-def test_a_state_is_of_its_bounds(kind: Any, other: Any) -> None:
-    """Before, batches took it, and answers about errors of 1 counted as errors of 100."""
-    one, another = (kind(features={"a": (0, 1)}, target=target, seed=1) for target in ((0, 1), other))
-    with pytest.raises(ConfigError, match="state: expected"):
-        another.load_state_dict(one.state_dict())
-    with pytest.raises(ConfigError, match="merged: expected"):
-        one.merged(another)

@@ -2,14 +2,13 @@
 
 import os
 import random
-import threading
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamdp import LDPASGDRegressor, LDPSGDClassifier, Ledger, PanPrivateRegressor, PureDP, ShuffleRegressor
+from streamdp import LDPASGDRegressor, Ledger, PanPrivateRegressor, PureDP, ShuffleRegressor
 from streamdp.errors import SchemaError, StoreError
 
 FEATURES = ["a", "b"]
@@ -107,26 +106,6 @@ def test_another_cap_of_a_subject_and_another_spend_hold_at_once() -> None:
     given.ledger = Ledger("eps=1")
     given.learn_one(x, 0.5, subject="ann")
     assert given.ledger.spent("ann").epsilon == 1
-
-
-def test_threads_with_clones_share_one_cap() -> None:
-    ledger = Ledger("eps=100")
-    clones = [LDPSGDClassifier(features=["a"], ledger=ledger, budget="eps=10").clone() for _ in range(2)]
-    people = [f"p{i}" for i in range(3_000)]
-
-    def learn(one: LDPSGDClassifier) -> None:
-        for _ in range(6):
-            for person in people:
-                one.learn_one({"a": 0.5}, True, subject=person)
-
-    threads = [threading.Thread(target=learn, args=(one,)) for one in clones]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {ledger.spent(person).epsilon for person in people} == {100.0}
-    assert sum(one.n_seen for one in clones) == 10 * len(people)
-    assert ledger.n_refused == 2 * len(people)
 
 
 def test_a_fork_and_a_closed_ledger_admit_nothing() -> None:

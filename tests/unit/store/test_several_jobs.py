@@ -20,15 +20,13 @@ from streamdp.errors import (
     StoreMismatchError,
     StoreUnavailableError,
 )
-from streamdp.ledger import paging
 from streamdp.ledger.sqlite_pages import SpendPages
 from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP, PureDP
-from streamdp.privacy.release import JOINED, Release
 from streamdp.store.operator import set_cap, set_caps
 from streamdp.store.report import export_rows, ledger_status
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
-from tests.support.crashes import STEPS, crash, ending
+from tests.support.crashes import STEPS, ending
 from tests.support.interruptions import interrupted
 
 ONE, THREE = PureDP(1), PureDP(3)
@@ -324,18 +322,6 @@ def test_another_process_waits_for_a_transaction_only(place: str) -> None:
             file.commit()
             file.close()
         commit(store, 1)
-
-
-def test_prepared_records_are_admitted_without_the_database(place: str) -> None:
-    """Learners of batches prepare first, because admitting must not fail within a batch."""
-    with open_job(place, "a") as store:
-        found, release = store.ledger.prepare([b"ann", b"bob", b"cat"]), Release(ONE)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(paging.PagedRows, "refresh", crash)
-            patch.setattr(paging.PagedRows, "open_connection", crash)
-            assert (store.ledger.join(release, found[:1]) == JOINED).all()
-            assert (store.ledger.join(release, found[1:]) == JOINED).all()
-        commit(store, 3)
 
 
 def test_a_database_that_another_writes_for_long_is_unavailable(tmp_path: Path) -> None:
