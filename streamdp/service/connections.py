@@ -50,7 +50,7 @@ def most_connections(jobs: int) -> int:
     return min(MOST_CONNECTIONS, max(limit // 4, limit - reserved))
 
 
-class Places:
+class ConnectionLimit:
     """Who has the places for connections: `most` may have a request that is answered, of one address at most half.
 
     Of IPv6, addresses of one network of 64 bits are one. Connections are at most `SPARE` more.
@@ -131,7 +131,7 @@ class HTTPConnection(H11Protocol):
     has no such half.
     """
 
-    def __init__(self, places: Places, address: str, **given: Any) -> None:
+    def __init__(self, places: ConnectionLimit, address: str, **given: Any) -> None:
         super().__init__(**given)
         self.address = address
         self.spare = False
@@ -240,7 +240,7 @@ class Acceptor:
     ) -> None:
         self._listening, self._context = listening, context
         self._given = given | {"server_state": state}
-        self._places = Places(most)
+        self._places = ConnectionLimit(most)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         listening.setblocking(False)

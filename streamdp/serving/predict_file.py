@@ -21,7 +21,7 @@ from connectors.files import CSVDecoder
 from streamdp.config.file import FileSourceConfig
 from streamdp.data.records import Batch
 from streamdp.errors import ConfigError, SchemaError
-from streamdp.serving.predictor import Predictor
+from streamdp.serving.predictor import Predicting
 from streamdp.serving.snapshots import Model
 
 
@@ -44,14 +44,14 @@ def predict_file(model: Model, source: FileSourceConfig, out: IO[bytes], column:
     Raises `SchemaError` for a file that lacks or repeats a declared column or has `column` already, `SourceError` if it
     cannot be read, and `NotAvailableError` while nothing is learned.
     """
-    predictor = Predictor(model, source.notation)
+    predictor = Predicting(model, source.notation)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
     if len(files := source.files()) != 1:
         raise ConfigError("predict: expected one file, and no folder")
     return _WRITERS[source.type](predictor, source, files[0], out, added)
 
 
-def _csv(predictor: Predictor, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]) -> Predicted:
+def _csv(predictor: Predicting, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]) -> Predicted:
     found, delimiter = Predicted(), source.delimiter or usual_delimiter(path)
     without = delimiter.encode() * len(added) + b"\n"
     with closing(CSVRows(path, delimiter, predictor.columns, source.form)) as rows:
@@ -82,7 +82,7 @@ def _csv(predictor: Predictor, source: FileSourceConfig, path: str, out: IO[byte
     return found
 
 
-def _ends(predictor: Predictor, batch: Batch, delimiter: str, decimal: str) -> list[bytes]:
+def _ends(predictor: Predicting, batch: Batch, delimiter: str, decimal: str) -> list[bytes]:
     """What follows each record of a batch: its prediction and probabilities, with the end of the line."""
     _, predicted, shares = predictor.of(batch)
     if predictor.classes is None:
@@ -108,7 +108,7 @@ def _line(fields: list[str], delimiter: str) -> bytes:
 
 
 def _json_lines(
-    predictor: Predictor, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]
+    predictor: Predicting, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]
 ) -> Predicted:
     from connectors.files import Lines
     from connectors.jsonrows import encode_json_lines
@@ -139,7 +139,7 @@ def _with(line: bytes, added: dict[str, object]) -> bytes:
     return bare[:-1].rstrip() + (b"," if given else b"") + more + b"\n"
 
 
-def _table(predictor: Predictor, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]) -> Predicted:
+def _table(predictor: Predicting, source: FileSourceConfig, path: str, out: IO[bytes], added: list[str]) -> Predicted:
     from connectors.tables import frame_of
 
     found = Predicted()
@@ -159,8 +159,8 @@ def _check_names(added: list[str], names: list[str]) -> None:
         raise SchemaError(f"the input has a column {taken[0]!r} already; choose another --column")
 
 
-def _columns(predictor: Predictor, batch: Batch, count: int, found: Predicted) -> list[list[object]]:
-    """What `Predictor.every` returns; the records are counted."""
+def _columns(predictor: Predicting, batch: Batch, count: int, found: Predicted) -> list[list[object]]:
+    """What `Predicting.every` returns; the records are counted."""
     found.rows += count
     found.unfit.update((letter.reason, letter.column) for letter in batch.dead)
     return predictor.every(batch, count)

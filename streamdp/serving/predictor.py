@@ -11,7 +11,7 @@ from streamdp.serving.publish import need_model
 from streamdp.serving.snapshots import Model
 
 
-class Predictor:
+class Predicting:
     """Encodes the feature columns of raw records, with numbers in a `notation` (None: the usual one), and predicts."""
 
     def __init__(self, model: Model, notation: Notation | None = None) -> None:

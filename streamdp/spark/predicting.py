@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from streamdp.errors import SchemaError
-from streamdp.serving.predictor import Predictor
+from streamdp.serving.predictor import Predicting
 from streamdp.serving.publish import committed
 from streamdp.serving.snapshots import Model, restore, snapshot_from_json, snapshot_to_json
 from streamdp.spark.records import texts_and_numbers
@@ -31,7 +31,7 @@ def predict(
         model = restore(snapshot)
     else:
         model = snapshot if isinstance(snapshot, Model) else committed(os.fspath(snapshot))
-    predictor = Predictor(model)
+    predictor = Predicting(model)
     added = [column, *(f"{column}_{label}" for label in predictor.labels)]
     names = [name.casefold() for name in (*df.columns, *added)]  # Spark compares names without case
     if not column.strip():
@@ -54,8 +54,8 @@ def predict(
 
 
 @lru_cache(maxsize=4)
-def _predictor(text: str) -> Predictor:
-    return Predictor(restore(snapshot_from_json(text)))
+def _predictor(text: str) -> Predicting:
+    return Predicting(restore(snapshot_from_json(text)))
 
 
 def _predicted(text: str, records: pa.Array) -> pa.Array:

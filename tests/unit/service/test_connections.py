@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from streamdp import system
 from streamdp.service import connections
-from streamdp.service.connections import MOST_CONNECTIONS, SPARE, Acceptor, HTTPConnection, Places, network_of
+from streamdp.service.connections import MOST_CONNECTIONS, SPARE, Acceptor, ConnectionLimit, HTTPConnection, network_of
 from streamdp.service.server import MOST_OF_A_MESSAGE, Sparing
 from tests.support.clock import FakeClock
 from tests.support.service import client, job
@@ -26,7 +26,7 @@ GET = HEAD + b"\r\n"
 
 
 class _One:
-    """What `Places` use of a connection."""
+    """What `ConnectionLimit` uses of a connection."""
 
     def __init__(self, address: str) -> None:
         self.address, self.spare, self.dropped = address, False, False
@@ -49,7 +49,7 @@ def _rest(one: socket.socket) -> bytes:
 
 def test_who_waits_longest_of_the_address_with_most_gives_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "SPARE", 0)
-    places: Any = Places(6)
+    places: Any = ConnectionLimit(6)
     strangers, other = [_One("a") for _ in range(3)], [_One(address) for address in "bcd"]
     for one in (other[0], *strangers, *other[1:]):
         assert places.enter(one)
@@ -59,7 +59,7 @@ def test_who_waits_longest_of_the_address_with_most_gives_its_place(monkeypatch:
 
 
 def test_one_address_has_half_of_the_places() -> None:
-    places: Any = Places(6)
+    places: Any = ConnectionLimit(6)
     strangers = [_One("a") for _ in range(10 + SPARE)]
     assert all(map(places.enter, strangers))
     assert [one.dropped for one in strangers] == [True] * 7 + [False] * (3 + SPARE)
@@ -72,7 +72,7 @@ def test_one_address_has_half_of_the_places() -> None:
 
 
 def test_requests_are_not_closed_and_further_ones_are_spare() -> None:
-    places: Any = Places(4)
+    places: Any = ConnectionLimit(4)
     working = [_One(str(address)) for address in range(4 + SPARE)]
     for one in working:
         assert places.enter(one)

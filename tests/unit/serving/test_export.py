@@ -28,7 +28,7 @@ from streamdp.data.dates import part_of
 from streamdp.errors import ConfigError, NotAvailableError, SchemaError
 from streamdp.serving import exported
 from streamdp.serving.export import EXPORTS, Export, exported_model, exports, refusals
-from streamdp.serving.predictor import Predictor
+from streamdp.serving.predictor import Predicting
 from streamdp.serving.publish import committed
 from streamdp.serving.snapshots import Model
 from tests.support.commands import Quick
@@ -60,7 +60,7 @@ def of_one_record(model: Any) -> Any:
 
 def expected(model: Model, rows: pl.DataFrame) -> Answers:
     """What the library predicts for rows: a prediction and the probabilities; None for a row that does not fit."""
-    predictor = Predictor(model)
+    predictor = Predicting(model)
     fit, found, shares = predictor.of(predictor.encode(rows.select(predictor.columns)))
     out: Answers = [None] * len(rows)
     for place, i in enumerate(fit.tolist()):
