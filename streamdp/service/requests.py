@@ -161,7 +161,7 @@ def _unpacked(body: bytes) -> bytes:
         found = b""
     if len(found) > MAX_BODY_BYTES:
         raise ProblemError(413, "too-large", f"expected a body of at most {MAX_BODY_BYTES >> 20} MiB when unpacked")
-    if not unpacker.eof:
+    if not unpacker.eof or unpacker.unused_data:
         raise ProblemError(400, "not-gzip", "the body is not the gzip stream that Content-Encoding says")
     return found
 

@@ -230,6 +230,7 @@ def test_a_body_may_be_packed_by_gzip(tmp_path: Path) -> None:
             (packed, "gzip", 200),
             (b'{"records": []}', "gzip", 400),
             (packed[:-4], "gzip", 400),
+            (packed + packed, "gzip", 400),
             (gzip.compress(b" " * (9 << 20)), "gzip", 413),
             (b"x", "br", 415),
         ):
