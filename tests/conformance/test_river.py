@@ -40,7 +40,7 @@ from streamdp.optim.losses import LOSSES
 from streamdp.windows.smoothed import ConvolutionSmoothing
 from tests.support.river_checks import models_to_check, run_checks
 from tests.support.sizes import some
-from tests.support.states import loss_of, steps_of, words_of
+from tests.support.states import loss_of, pending_of, steps_of, words_of
 
 SEGMENTS = (False, True, "brickface", "sky", "foliage", "cement", "window", "path", "grass")
 
@@ -388,28 +388,33 @@ def test_no_state_before_features_are_known() -> None:
 # --- merged and clone
 
 
-@every
+@pytest.mark.parametrize("make", (MODELS | USER).values(), ids=(MODELS | USER).keys())
 def test_merged_is_the_average_by_records(make: Callable[[], Any]) -> None:
+    """Without records of an open batch."""
     parts = [declared(make) for _ in range(3)]
     sizes = (10, 40, 50)
     for i, (part, n) in enumerate(zip(parts, sizes, strict=True)):
         for x, y in data_for(part, n, seed=i):
             part.learn_one(x, y)
         part.close_batch()
+    for x, y in data_for(parts[0], 5):
+        parts[0].learn_one(x, y)
+    sizes = (15 - pending_of(parts[0]), 40, 50)
     before = [numbers(part).copy() for part in parts]
     together = parts[0].merged(*parts[1:])
     if getattr(together.learner, "method", "") != "newton":  # which weighs by information
-        expected = sum(part.theta * n / 100 for part, n in zip(parts, sizes, strict=True))
+        expected = np.average([part.theta for part in parts], axis=0, weights=sizes)
         assert together.theta == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert together.n_seen == 100
+    assert (together.n_seen, together.at_boundary) == (sum(sizes), True)
+    declared(make).load_state_dict(together.state_dict())
     assert together.guarantee.budgets == (parts[0].record_budget,)
     for part, state in zip(parts, before, strict=True):
         assert np.array_equal(numbers(part), state)
     if hasattr(together, "interval") and getattr(together.learner, "method", "") != "newton":  # whose sums add up
         with pytest.raises(NotAvailableError):
             together.interval()
-    together.learn_one(*data_for(together, 1)[0])
-    assert together.n_seen == 101
+    together.learn_one(x, y)
+    assert together.n_seen == sum(sizes) + 1
 
 
 def test_merged_takes_the_widest_budget() -> None:

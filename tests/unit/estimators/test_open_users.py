@@ -141,14 +141,3 @@ def test_room_is_kept_for_open_users_only() -> None:
         assert learner.at_boundary
     assert len(people_of(learner).rows) == 30
     assert learner.n_users == 3000
-
-
-def test_merged_averages_by_records() -> None:
-    X, y, subjects = data(200, 2)
-    parts = [model(items_per_user=2, batch_size=20, horizon=200) for _ in range(2)]
-    parts[0].learn_encoded(X[:100], y[:100], subjects=subjects[:100])
-    parts[1].learn_encoded(X[100:], y[100:], subjects=subjects[100:])
-    parts[1].learn_one(row(X[0]), True, subject="open")
-    together = parts[0].merged(parts[1])
-    np.testing.assert_allclose(together.theta, parts[0].theta / 4 + parts[1].theta * 3 / 4)
-    assert (together.n_seen, together.n_users) == (400, 200)

@@ -406,24 +406,6 @@ def test_equal_plans_are_equal_however_they_are_written() -> None:
     regressor(horizon=100, batch_size=10, domain=L2Ball(5.0)).load_state_dict(written.state_dict())
 
 
-def test_merged_is_the_average_of_the_boundaries() -> None:
-    parts = [regressor(batch_size=10, horizon=100) for _ in range(3)]
-    for part, n in zip(parts, (45, 100, 7), strict=True):
-        part.learn_encoded(*stream(part, n, seed=n))
-    together = parts[0].merged(*parts[1:])
-    assert together.theta == pytest.approx(parts[0].theta * 40 / 140 + parts[1].theta * 100 / 140)
-    assert together.n_seen == 140
-    assert together.at_boundary
-    assert (steps_of(together).epoch, steps_of(together).sequence.step) == (1, 0)
-    assert [part.n_seen for part in parts] == [45, 100, 7]
-    assert together.guarantee.private
-    assert together.guarantee.budgets == (ApproxDP(1, 1e-6),)
-    together.learn_encoded(*stream(together, 10))
-    regressor(batch_size=10, horizon=100).load_state_dict(together.state_dict())
-    empty = regressor().merged(regressor())
-    assert np.array_equal(empty.theta, regressor().theta)
-
-
 # --- budgets and caps
 
 
