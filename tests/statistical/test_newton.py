@@ -1,7 +1,6 @@
 """What an adversary learns from batches of gradients and curvature: the noise, audits, and what memory holds."""
 
 import math
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -300,25 +299,3 @@ def test_within_a_batch_only_the_sum_depends_on_its_records(loss: str) -> None:
         else:
             assert ".learner.middle" in differing
             assert all(path.startswith(released) for path in differing)
-
-
-@one
-def test_no_reachable_value_is_a_record_its_vector_or_noise_to_come(loss: str) -> None:
-    """Within a batch and in the next; without a seed, so that no generator and no random word is left."""
-    model = estimator(loss, budget="mu=1")
-    rng = np.random.default_rng(8)
-    for learned in range(1, 5):
-        x = tuple(rng.normal(size=2).tolist())
-        y = float(rng.integers(2)) if loss in ("logistic", "softmax") else float(rng.normal())
-        vector = vectors(model, (x, y))[0]
-        grid = np.rint(vector * noise_of(model).cells).astype(np.int64)
-        model.learn_one(dict(zip(["a", "b"], x, strict=True)), bool(y) if loss in ("logistic", "softmax") else y)
-        numbers = [*x, *vector[vector != 0].tolist()] + ([y] if loss == "huber" else [])
-        needles = [np.array([v]).tobytes() for v in numbers if v not in (0.0, 1.0, model.learner.factor)]
-        if learned not in (2, 4):
-            continue
-        needles += [np.array([v]).tobytes() for v in grid if abs(v) > 2**16]  # smaller ones may be numbers of processes
-        assert intruder.where(model, *needles) == []
-        for path, thing in intruder.walk(model, classes=False):
-            assert not isinstance(thing, np.random.BitGenerator | np.random.Generator | random.Random), path
-            assert not (isinstance(thing, np.ndarray) and thing.dtype == np.uint64), path

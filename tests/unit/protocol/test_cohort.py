@@ -355,16 +355,6 @@ def test_records_that_allow_less_decline_all_rounds(world: Callable[..., World])
     assert len(one.messages.items) == 3
 
 
-def test_records_that_allow_no_absent_people_decline(world: Callable[..., World]) -> None:
-    """With a share of .8 the others may spend more than the budget of the job."""
-    one = world(share=0.8)
-    weakest = one.agreed.weakest((0, 0, 0)).epsilon
-    assert weakest > 4.1
-    crowd, notes = noted(one, CohortSimulator, RECORD, (None, 4.0, weakest * 0.999, weakest))
-    assert crowd.step(0.0)
-    assert (notes.answered, notes.declined, len(one.messages.items)) == (2, 2, 2)
-
-
 def test_a_round_whose_messages_are_gone_is_not_collected_again(world: Callable[..., World]) -> None:
     """Others of the same people would be another set of the same round."""
     one = world()
