@@ -56,6 +56,8 @@ class Settings(BaseModel):
 
 def _is_misread(value: object, found: object) -> bool:
     """Whether numbers were `found` in a `value` that says none: 0_5, which is text in YAML, as 5, and true as 1."""
+    if isinstance(value, dict) and isinstance(found, dict):
+        value, found = list(value.values()), list(found.values())
     if isinstance(value, list | tuple) and isinstance(found, list | tuple):
         return any(map(_is_misread, value, found))
     number = isinstance(found, int | float) and not isinstance(found, bool)

@@ -81,6 +81,7 @@ JOBS = [  # what is replaced in the job, by what, the exit code, and what the se
     ("eps=1}", "eps=1}\nexpected_records: many", 2, "expected_records: expected a whole number"),
     ("eps=1}", "eps=1}\nexpected_records: true", 2, "expected_records: expected a number"),
     ("eps=1}", "eps=1}\ncommit: {seconds: 0_5}", 2, "commit.seconds: expected a number"),
+    ("[0, 120]", "{bounds: [0, 120], transform: {power: 0_5}}", 2, "age.transform: expected a number"),
     ("[0, 120]", "{bounds: [0_5, 120]}", 2, "age.bounds: expected a number"),
     ("estimator: LDPASGDRegressor, budget: eps=1}", "budget: eps=1e-320}\ncap: eps=1", 2, "needs schema.subject"),
     ("eps=1}", "eps=1}\nstore: mysql://x/y", 4, "expected a file path, sqlite:///PATH or postgresql://HOST/DATABASE"),
