@@ -409,8 +409,13 @@ def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[
     found: dict[str, str] = {}
     for place, path in files:
         name = ".".join(place)
-        if path is not None and "\0" in path:
+        if path is None:
+            continue
+        if "\0" in path:
             return place, f"{name}: expected a path without the character 0"
-        if path is not None and (other := found.setdefault(os.path.realpath(path), name)) != name:
+        other, found[real] = found.get(real := os.path.realpath(path)), name
+        if other == name == "source.path":
+            return place, f"{name}: expected different files, got one of them again as {path}"
+        if other not in (None, name):
             return place, f"{name}: expected a file of its own, got the same as {other}"
     return None

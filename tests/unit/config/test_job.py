@@ -104,6 +104,16 @@ def test_a_public_holdout_is_none_of_the_files_of_a_folder_that_is_learned(tmp_p
         load_config(write(tmp_path, text + "holdout: days/2.csv\n"))
 
 
+@pytest.mark.parametrize("path", ["days", "[days/1.csv, ./days/1.csv]", "[days/1.csv, days/latest.csv]"])
+def test_a_file_is_learned_under_one_name(tmp_path: Path, path: str) -> None:
+    """Before, a link to the latest file in its folder let its records count and spend twice."""
+    (tmp_path / "days").mkdir()
+    (tmp_path / "days" / "1.csv").write_text("late\n0\n")
+    (tmp_path / "days" / "latest.csv").symlink_to("1.csv")
+    with pytest.raises(ConfigError, match="source.path: expected different files, got one of them again as"):
+        load_config(write(tmp_path, JOB.replace("path: flights.csv", f"path: {path}")))
+
+
 def test_values_of_unknown_settings_are_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, JOB + "password: hunter2\n"))
