@@ -110,7 +110,7 @@ def test_a_file_is_learned_under_one_name(tmp_path: Path, path: str) -> None:
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "1.csv").write_text("late\n0\n")
     (tmp_path / "days" / "latest.csv").symlink_to("1.csv")
-    with pytest.raises(ConfigError, match="source.path: expected different files, got one of them again as"):
+    with pytest.raises(ConfigError, match=r"source.path: expected different files, got one of them again as"):
         load_config(write(tmp_path, JOB.replace("path: flights.csv", f"path: {path}")))
 
 

@@ -115,7 +115,7 @@ class Stub:
 
 def predicted(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str], str]:
     """How many rows have no prediction, the predictions, and the output."""
-    monkeypatch.setattr(predict, "Predictor", Stub)
+    monkeypatch.setattr(predict, "Predicting", Stub)
     out = io.BytesIO()
     found = predict.predict_file(cast(Any, None), FileSourceConfig(path=path), out)
     csv.field_size_limit(2**31 - 1)
