@@ -113,19 +113,6 @@ def test_every_statistic_is_near_the_truth_and_within_its_limits(trust: str) -> 
             assert math.isclose(value, true, rel_tol=0.2), (trust, name)
 
 
-@pytest.mark.parametrize("trust", ["process", "window", "nobody"])
-def test_records_one_by_one_are_the_same_as_a_frame(trust: str) -> None:
-    declared = {name: given for name, given in DECLARED.items() if name in ("mean", "people", "median")}
-    frame = people(1500)
-    one, many = of(trust, declared), of(trust, declared)
-    for row in frame.to_dict("records"):
-        one.learn_one(row)
-    many.learn_many(frame)
-    one.close_batch()
-    many.close_batch()
-    assert flat(one.get()) == flat(many.get())
-
-
 @pytest.mark.parametrize("trust", ALL)
 def test_states_go_on_and_add_up(trust: str, tmp_path: Any) -> None:
     frame = people(6000)

@@ -12,7 +12,7 @@ from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
 from streamdp.privacy import release
-from streamdp.privacy.release import JOINED, REFUSED
+from streamdp.privacy.release import JOINED
 from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Rng, WindowResult
 from tests.support.interruptions import interrupted, lines_of
@@ -136,16 +136,6 @@ def test_the_ledger_counts_windows_and_not_records() -> None:
     assert (learner.at_boundary, learner.to_boundary) == (False, 3)
     assert (learner.n_seen, learner.n_refused) == (18, 14)
     assert learner.guarantee.budgets == (ApproxDP(1.0, 1e-6),)
-
-
-def test_a_record_that_allows_less_is_refused() -> None:
-    learner = made()
-    learner.learn_one({"a": 1.0}, 1.0, budget="eps=0.5,delta=1e-6")
-    outcome = learner.learn_encoded(np.ones((2, 2)), np.ones(2), np.array([0.5, 2.0]), subjects=["ann", "bob"])
-    assert outcome.tolist() == [REFUSED, JOINED]
-    assert (learner.n_seen, learner.n_refused) == (1, 2)
-    with pytest.raises(BudgetError):
-        learner.learn_one({"a": 1.0}, 1.0, budget="eps=1")
 
 
 def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:
