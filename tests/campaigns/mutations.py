@@ -45,7 +45,7 @@ SHUFFLE_TESTS = "tests/unit/estimators/test_shuffle.py"
 SUMS, SUMS_TESTS = "streamdp/aggregation/shuffled_sum.py", "tests/unit/aggregation/test_shuffled_sum.py"
 USERS = "streamdp/learners/user_reports.py"
 MEAN, MEAN_TESTS = "streamdp/aggregation/local_mean.py", "tests/unit/aggregation/test_local_mean.py"
-RELEASE, WINDOWED_TESTS = "streamdp/privacy/release.py", "tests/unit/estimators/test_windowed.py"
+RELEASE, ADMISSION_TESTS = "streamdp/privacy/release.py", "tests/conformance/test_admission.py"
 STORE, STORE_TESTS = "streamdp/store/store.py", "tests/unit/store/test_store.py"
 DESK, REPORTS_TESTS = "streamdp/protocol/report_desk.py", "tests/unit/protocol/test_reports.py"
 DEVICE_JS, JS_TESTS = "streamdp/service/static/streamdp.js", "tests/statistical/test_js_device.py"
@@ -116,7 +116,7 @@ MUTATIONS = [
         ADMISSION,
         "                learner.take(X[part], y[part], mine.people, joined)\n",
         "                learner.take(X[part], y[part], mine.people, np.ones_like(joined))\n",
-        WINDOWED_TESTS,
+        ADMISSION_TESTS,
     ),
     Mutation(
         "the least of the budgets of a batch is counted",
@@ -230,7 +230,7 @@ MUTATIONS = [
         RELEASE,
         "            elif most is not None and n >= most:\n",
         "            elif False:\n",
-        f"{ESTIMATORS} {PAN_TESTS}",
+        ADMISSION_TESTS,
     ),
     Mutation(
         "records of a batch are not counted",
@@ -302,7 +302,7 @@ MUTATIONS = [
         USERS,
         "            admitted = None if admitted.all() else admitted\n",
         "            admitted = None\n",
-        "tests/unit/estimators/test_user_level.py tests/unit/estimators/test_open_users.py",
+        ADMISSION_TESTS,
     ),
     Mutation(
         "an average gradient is not clipped",
@@ -345,14 +345,14 @@ MUTATIONS = [
         RELEASE,
         "                    found[i] = REFUSED\n                    refused",
         "                    refused",
-        WINDOWED_TESTS,
+        ADMISSION_TESTS,
     ),
     Mutation(
         "a person gives more records than agreed",
         RELEASE,
         "        self.most = self._together or (",
         "        self.most = (self._together and 2 * self._together) or (",
-        WINDOWED_TESTS,
+        ADMISSION_TESTS,
     ),
     # -- reports of devices
     Mutation(

@@ -1,17 +1,13 @@
 """The records of users: when they report, what the ledger counts, and that raw records stay in memory."""
 
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from streamdp import Ledger
 from streamdp.estimators.user.randomizer import averages
-from streamdp.privacy.release import JOINED
-from tests.support.sizes import some
-from tests.support.states import give_mean, loss_of, people_of
+from tests.support.states import loss_of, people_of
 from tests.support.user_model import NAMES, data, mean_gradient, model, row, silent
 
 
@@ -80,55 +76,6 @@ def test_a_record_without_a_subject_is_a_user_of_its_own(monkeypatch: pytest.Mon
     assert (sizes, learner.n_users, learner.at_boundary) == ([1] * 4, 4, False)
     learner.learn_many(pd.DataFrame(X, columns=NAMES), pd.Series(y.astype(bool)))
     assert learner.n_users == 9
-
-
-@pytest.mark.parametrize(
-    ("window", "items", "budget"), some(product([1, 9, 40, 10_000], [1, 3], ["eps=4,delta=1e-6", "eps=2"]), 0, 7, 9, 14)
-)
-@pytest.mark.slow
-def test_one_by_one_and_in_bulk_are_the_same_bit_for_bit(window: int, items: int, budget: str) -> None:
-    """With the same random words, a ledger, changing users, and both questions."""
-    rng = np.random.default_rng(1)
-    X, y, _ = data(1, 600)
-    subjects = [f"s{k}" for k in rng.integers(1, 60, 600)]
-    ends = []
-    for whole in (False, True):
-        with Ledger("eps=13,delta=1e-4") as ledger:
-            learner = model(items_per_user=items, window=window, budget=budget, seed=3, batch_size=80, ledger=ledger)
-            give_mean(learner, 80, 20)
-            masks = []
-            if whole:
-                for part in (slice(0, 250), slice(250, 251), slice(251, 600)):
-                    outcome = learner.learn_encoded(X[part], y[part], subjects=subjects[part])
-                    masks.append(np.ones(len(X[part]), dtype=bool) if outcome is None else outcome == JOINED)
-            else:
-                for x, t, who in zip(X, y, subjects, strict=True):
-                    refused = learner.n_refused
-                    learner.learn_one(row(x), bool(t), subject=who)
-                    masks.append(np.array([learner.n_refused == refused]))
-            learner.close_batch()
-            spent = [ledger.spent(f"s{k}").records for k in range(1, 60)]
-            ends.append((learner.state_dict(), np.concatenate(masks), spent))
-    (one, mask_one, spent_one), (many, mask_many, spent_many) = ends
-    np.testing.assert_array_equal(mask_one, mask_many)
-    assert spent_one == spent_many
-    assert one.keys() == many.keys()
-    assert one.pop("caps") != many.pop("caps")  # of two ledgers
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, many[name], err_msg=name)
-    assert one["n_seen"] == mask_one.sum() == 600 - one["n_refused"]
-
-
-def test_the_ledger_counts_reports_and_not_records() -> None:
-    X, y, _ = data(1, 40)
-    with Ledger("eps=2,delta=1e-5") as ledger:
-        learner = model(items_per_user=4, ledger=ledger)
-        outcome = learner.learn_encoded(X, y, subjects=["a"] * 20 + ["b"] * 6 + ["a"] * 14)
-        assert outcome is not None
-        assert np.flatnonzero(outcome == JOINED).tolist() == [*range(8), *range(20, 26)]
-        assert (learner.n_users, learner.n_seen, learner.n_refused) == (3, 14, 26)
-        assert [ledger.spent(who).epsilon for who in "ab"] == [2.0, 2.0]  # b's second report has begun
-        assert "would pass eps=2" in learner.statement()
 
 
 def test_room_is_kept_for_open_users_only() -> None:

@@ -34,7 +34,6 @@ from streamdp.optim.planned import FIRST_EPOCH
 from streamdp.privacy import samplers
 from streamdp.privacy.entropy import FreshWords, SeededEntropy
 from streamdp.privacy.guarantees import Budget
-from streamdp.privacy.release import JOINED, LEFT_OUT
 from tests.support.audit import mu_lower_bound
 from tests.support.proximal import prox
 from tests.support.sizes import some
@@ -433,59 +432,6 @@ def test_a_record_that_allows_less_is_refused_and_one_that_allows_more_spends_no
         with pytest.raises(BudgetError, match="expected eps=E,delta=D, the kind"):
             model.learn_one(x, 1.0, budget=other, subject="ann")
     assert (model.n_seen, model.n_refused, ledger.spent("ann").records) == (3, 3, 3)
-
-
-def test_a_column_of_budgets() -> None:
-    """Compared with a loop by hand: allowed records under the cap are learned in order, with the estimator's budget."""
-    rng = np.random.default_rng(0)
-    n = 400
-    ledger = Ledger("mu=2")
-    model = regressor(ledger=ledger, budget="mu=1", batch_size=10, mechanism="none")
-    X, y = stream(model, n)
-    budgets = rng.choice([0.3, 0.999, 1.0, 2.0, np.nan], n)
-    subjects = [f"p{p}" for p in np.arange(n) % 80]  # no subject twice within a batch
-    outcome = model.learn_encoded(X, y, budgets, subjects)
-    spent: dict[str, int] = {}
-    expected = []
-    for budget, subject in zip(budgets, subjects, strict=True):
-        fits = not budget < 1 and spent.get(subject, 0) < 4  # 4 records of mu=1 are mu=2
-        spent[subject] = spent.get(subject, 0) + fits
-        expected.append(fits)
-    assert outcome is not None
-    mask = outcome == JOINED
-    assert mask.tolist() == expected
-    assert 50 < sum(expected) == model.n_seen
-    assert model.n_refused == n - model.n_seen
-    assert all(ledger.spent(s).records == m <= 4 for s, m in spent.items())
-    plain = regressor(budget="mu=1", batch_size=10, mechanism="none")
-    plain.learn_encoded(X[mask], y[mask])
-    assert np.array_equal(steps_of(plain).sequence.points, steps_of(model).sequence.points)
-    assert np.array_equal(open_sum(plain), open_sum(model))
-
-
-@pytest.mark.parametrize("subject", ["ann", b"ann"])
-def test_a_batch_has_one_record_of_a_subject(subject: str | bytes) -> None:
-    """By every way to learn; the next batch may have one more. What is left out spends nothing and fills no batch."""
-    x = {"a": 1.0, "b": 0.0, "c": 0.0}
-    with Ledger("mu=100") as ledger:
-        one, many = (regressor(ledger=ledger, batch_size=4, budget="mu=1") for _ in range(2))
-        for _ in range(3):
-            one.learn_one(x, 1.0, subject=subject)
-            one.learn_one(x, 1.0, subject="ann")
-        assert (one.n_seen, one.n_refused, one.n_left_out, ledger.spent("ann").records) == (1, 0, 5, 1)
-        rows = np.ones((9, 3))
-        people = ["bob", "ann", "bob", "dan", "eve", "ann", "ann", "cid", subject]
-        outcome = many.learn_encoded(rows, np.ones(9), subjects=people)
-        assert outcome is not None
-        # bob, ann, dan and eve: the batch is full, and the next one begins with ann
-        assert np.flatnonzero(outcome == LEFT_OUT).tolist() == [2, 6, 8]
-        assert (many.n_seen, many.n_refused, many.n_left_out, ledger.spent("ann").records) == (6, 0, 3, 3)
-        many.close_batch()
-        many.learn_one(x, 1.0, subject=subject)
-        assert (many.n_seen, ledger.spent("ann").records) == (7, 4)
-    nobody_counts = regressor(batch_size=4)
-    nobody_counts.learn_encoded(np.ones((3, 3)), np.ones(3), subjects=["ann"] * 3)
-    assert nobody_counts.n_seen == 3
 
 
 # --- what it says, and settings

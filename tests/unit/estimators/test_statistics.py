@@ -158,17 +158,6 @@ def test_a_state_with_counts_that_no_reports_make_is_refused(name: str, place: t
         made[1].load_state_dict(state)
 
 
-def test_a_cap_allows_a_person_once_a_batch_and_counts_the_others() -> None:
-    with streamdp.Ledger("eps=2,delta=1e-5") as ledger:
-        model = stats.Count(["x", "y"], budget="eps=1,delta=1e-6", ledger=ledger, seed=1)
-        for _ in range(3):
-            model.update("x", subject="anna")
-        model.update("x", subject="bert")
-        assert (model.estimator.n_seen, model.estimator.n_refused, model.estimator.n_left_out) == (2, 0, 2)
-        with pytest.raises(SchemaError, match="subject"):
-            model.update("x")
-
-
 @pytest.mark.parametrize("rows", [5, None, iter([1.0])])
 def test_what_is_no_frame_and_no_array_is_refused(rows: Any) -> None:
     with pytest.raises(SchemaError, match="expected a frame or an array"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import ApproxDP, L2Ball, Ledger, PureDP, WindowedClassifier, WindowedRegressor
+from streamdp import ApproxDP, L2Ball, PureDP, WindowedClassifier, WindowedRegressor
 from streamdp.errors import BudgetError, ConfigError, TooFewUsersError
 from streamdp.learners.user_windows import WindowWarning
 from streamdp.learners.window_buffer import Gathering
@@ -122,20 +122,6 @@ def test_close_batch_releases_what_is_enough() -> None:
     assert (learner.n_windows, learner.n_users, learner.at_boundary) == (1, 4, True)
     learner.close_batch()
     assert learner.n_windows == 1
-
-
-def test_the_ledger_counts_windows_and_not_records() -> None:
-    """The records of a subject over its cap are not collected; a subject in a later window spends again."""
-    with Ledger(ApproxDP(2.0, 1e-5)) as ledger:
-        learner = made(ledger=ledger, window=8, method=Plain(1))
-        for new in range(4):
-            people = ["ann", "bob", "ann", new, "ann", "bob", "ann", "cy"]
-            learner.learn_encoded(np.ones((8, 2)), np.ones(8), subjects=people)
-        assert [ledger.spent(who).records for who in ("ann", "bob", "cy")] == [2, 2, 2]
-    assert [n for n, _ in SHOWN] == [4, 4, 1]  # from the first record that is taken: the fourth of the third round
-    assert (learner.at_boundary, learner.to_boundary) == (False, 3)
-    assert (learner.n_seen, learner.n_refused) == (18, 14)
-    assert learner.guarantee.budgets == (ApproxDP(1.0, 1e-6),)
 
 
 def test_records_are_wiped_where_a_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:

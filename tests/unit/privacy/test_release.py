@@ -1,9 +1,5 @@
 """Who is in a release, what its records owe, and when it ends."""
 
-import copy
-import pickle
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -20,46 +16,6 @@ def ledger_at(cap: str) -> Ledger:
     ledger = Ledger(cap)
     ledger.moments.clock = lambda: NOW
     return ledger
-
-
-@pytest.mark.parametrize("spend", [APPROX, GaussianDP(0.5)])
-def test_what_does_not_add_up_is_in_a_release_once(spend: ApproxDP | GaussianDP) -> None:
-    """For each call alone and in one call; the next release has noise of its own."""
-    one, several = Release(spend), Release(spend)
-    found = [int(several.join([person])[0]) for person in PEOPLE]
-    assert one.join(PEOPLE).tolist() == found == [JOINED, JOINED, LEFT_OUT, JOINED, LEFT_OUT, LEFT_OUT]
-    assert one.people == several.people == {b"ann": 1, b"bob": 1, b"cid": 1}
-    one.close()
-    assert one.join([b"ann"]).tolist() == [JOINED]
-
-
-@pytest.mark.parametrize("most", [1, 2, 5])
-def test_a_release_that_protects_people_takes_their_records_and_is_charged_once(most: int) -> None:
-    with Ledger("eps=1,delta=1e-6") as ledger:
-        release = Release(APPROX, most)
-        found = ledger.join(release, ledger.prepare(PEOPLE * 2))
-        assert {p: found.tolist().count(JOINED) for p in [b"ann"]} == {b"ann": sum(release.people.values())}
-        taken = Counter(p for p, outcome in zip(PEOPLE * 2, found, strict=True) if outcome == JOINED)
-        assert taken == release.people == {p: min(most, n) for p, n in Counter(PEOPLE * 2).items()}
-        assert [ledger.spent(p).records for p in taken] == [1, 1, 1]
-        release.close()
-        assert ledger.join(release, ledger.prepare([b"ann"])).tolist() == [REFUSED]
-
-
-def test_a_refused_record_leaves_its_person_out_of_the_release() -> None:
-    with Ledger("eps=1,delta=1e-6") as ledger:
-        ledger.admit("ann", APPROX)
-        release = Release(APPROX)
-        assert ledger.join(release, ledger.prepare(PEOPLE)).tolist() == [
-            REFUSED,
-            JOINED,
-            REFUSED,
-            JOINED,
-            REFUSED,
-            LEFT_OUT,
-        ]
-        assert release.people == {b"bob": 1, b"cid": 1}
-        assert ledger.n_refused == 3
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1, 3.0])
@@ -117,11 +73,3 @@ def test_a_release_ends_by_what_it_takes_or_by_what_it_reads() -> None:
     assert learner.left(5) == 0
     release.close()
     assert (learner.left(5), release.people) == (5, {})
-
-
-def test_a_copy_is_open_and_empty() -> None:
-    release = Release(APPROX, 3)
-    release.join([b"ann"])
-    release.taken = 1
-    for twin in (copy.deepcopy(release), pickle.loads(pickle.dumps(release))):
-        assert (twin.spend, twin.most, twin.people, twin.taken) == (APPROX, 3, {}, 0)
