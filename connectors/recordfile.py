@@ -380,5 +380,8 @@ class FileList(Source):
         return file
 
     def _names(self, done: int) -> str:
-        names = "\0".join(os.path.basename(path) for path in self._paths[: done + 1])
-        return blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+        paths = [os.path.abspath(path) for path in self._paths[: done + 1]]
+        names = [os.path.basename(path) for path in paths]
+        if len(set(names)) < len(names):  # files of one name are told by their folders
+            names = [os.path.relpath(path, os.path.commonpath(paths)) for path in paths]
+        return blake2b("\0".join(names).encode(errors="surrogateescape"), digest_size=8).hexdigest()

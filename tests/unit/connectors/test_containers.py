@@ -166,6 +166,22 @@ def test_files_may_be_added_at_the_end_only(tmp_path: Path) -> None:
         read(config, 50, read(FileSourceConfig(path=str(tmp_path / "0.csv")))[0].position)
 
 
+def test_files_of_one_name_are_told_by_their_folders(tmp_path: Path) -> None:
+    """Before, a list with the newest file first learned records again, and passed new ones over."""
+    for year in range(3):
+        (tmp_path / "a" / str(year)).mkdir(parents=True)
+        (tmp_path / "a" / str(year) / "data.csv").write_bytes(text(frame(5, seed=year)))
+
+    def config(*years: int, under: str = "a") -> FileSourceConfig:
+        return FileSourceConfig(path=[str(tmp_path / under / str(year) / "data.csv") for year in years])
+
+    end = read(config(0, 1))[-1].position
+    with pytest.raises(SourceError, match="the first 2 files have other names"):
+        read(config(2, 1, 0), 50, end)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert flat(read(config(0, 1, 2, under="b"), 50, end))[2] == frame(5, seed=2)["id"].to_list()
+
+
 def test_nested_values_by_path(tmp_path: Path) -> None:
     schema = Schema({"payload.after.age": (0, 100), "kind": {"column": "op.kind", "categories": ["c", "u"]}}, "y")
     records: list[Any] = [
