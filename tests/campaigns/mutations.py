@@ -109,7 +109,7 @@ MUTATIONS = [
         ADMISSION,
         "            rows: Any = part if every else np.flatnonzero(joined) + part.start\n",
         "            rows: Any = part\n",
-        SPENDS,
+        ADMISSION_TESTS,
     ),
     Mutation(
         "refused records of people are learned",

@@ -11,6 +11,7 @@ import pytest
 
 import streamdp
 from streamdp import Ledger
+from streamdp.privacy.guarantees import with_amount
 from streamdp.privacy.release import JOINED, LEFT_OUT, REFUSED
 from streamdp.stats import Statistics
 from tests.conformance.test_values import KINDS
@@ -21,7 +22,7 @@ MOST, N = 3, 600
 FEATURES = {"a": (-1, 1), "b": (-1, 1)}
 
 
-def made(name: str, ledger: Ledger, rng: np.random.Generator) -> tuple[Any, int]:
+def made(name: str, ledger: Ledger | None, rng: np.random.Generator) -> tuple[Any, int]:
     """A model, and how many records of a person its sums take; reports of one person are 0."""
     size, items = int(rng.integers(3, 40)), int(rng.integers(1, 4))
     budget = "eps=1" if name.startswith("LDP") else "eps=1,delta=1e-6"
@@ -36,6 +37,18 @@ def made(name: str, ledger: Ledger, rng: np.random.Generator) -> tuple[Any, int]
         more |= {"items_per_user": items, "window": size, "method": Plain()}
     many = 0 if name.startswith("LDP") else items if name.startswith(("User", "Windowed")) else 1
     return getattr(streamdp, name)(features=FEATURES, budget=budget, ledger=ledger, **more), many
+
+
+def outcome_of(model: Any, x: np.ndarray, y: float, own: float, person: str, by_row: bool) -> int:
+    """What becomes of one record, by the array of a call or by the counts."""
+    if by_row:
+        outcome = model.learn_encoded(x[None], np.array([y]), np.array([own]), [person])
+        return JOINED if outcome is None else int(outcome[0])
+    refused, left_out = model.n_refused, model.n_left_out
+    target = [] if isinstance(model, Statistics) else [bool(y) if model.predicts_classes else y]
+    budget = None if np.isnan(own) else with_amount(model.record_budget, own)
+    model.learn_one({"a": x[0], "b": x[1]}, *target, subject=person, budget=budget)
+    return REFUSED if model.n_refused > refused else LEFT_OUT if model.n_left_out > left_out else JOINED
 
 
 @pytest.mark.parametrize("name", [*KINDS, "process", "window", "shuffler"])
@@ -63,9 +76,10 @@ def test_records_are_learned_as_a_plain_count_says(name: str) -> None:
                     inside[person] = min(most, 1)
                 if name.startswith("UserLevel") and inside[person] == most:
                     inside[person] = 0  # it has reported
-                row = slice(i, i + 1)
-                outcome = one.learn_encoded(X[row], y[row], own[row], people[row])
-                assert (JOINED if outcome is None else outcome[0]) == wanted[-1], (i, person)
+                assert outcome_of(one, X[i], y[i], own[i], person, by_row=bool(rng.integers(2))) == wanted[-1], (
+                    i,
+                    person,
+                )
                 if one.at_boundary:
                     inside.clear()
             at, found = 0, []
@@ -82,3 +96,7 @@ def test_records_are_learned_as_a_plain_count_says(name: str) -> None:
                 ]
                 assert all(ledger.spent(person).epsilon == spent[person] for person in spent)
             assert kept(one) == kept(many)
+            if not most:
+                (plain, _), taken = made(name, None, np.random.default_rng(seed)), np.array(wanted) == JOINED
+                plain.learn_encoded(X[taken], y[taken], own[taken])
+                assert plain.theta.tobytes() == many.theta.tobytes()
