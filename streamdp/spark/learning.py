@@ -8,6 +8,7 @@ has another query. Its batches would not be comparable, so it is refused.
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
@@ -38,7 +39,7 @@ def learn(
 
     `df` has the columns of the job's schema. With a cap it is read twice, and must have the same records both times.
     The records of each shard are learned in its order. If the store has learned a frame of this `name`, nothing is
-    learned.
+    learned, and a warning says so.
 
     `job` is the path of a `job.yaml`, its settings, or a `JobConfig`, with `source: {type: spark}`; `store` the path or
     URL of the store, None: the job's; and `accepted` what the operator accepts. Each function of `publish` is called
@@ -56,6 +57,8 @@ def learn(
         frames = before.get("frames", [])
         if name in frames:
             driver.show()
+            learned = f"this store has learned data of the name {name!r}, and learns nothing now"
+            warnings.warn(f"{learned}: give other data another name", stacklevel=2)
         else:
             driver.learn(df, {"query": None, "batch": None, **before, "frames": [*frames, name]})
         return driver.counts

@@ -1,12 +1,16 @@
 """Which batches of a stream are learned, without Spark around it."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streamdp.errors import ConfigError
+from streamdp.spark import learning
 from streamdp.spark.learning import StreamLearner
+
+SCHEMA = {"features": {"a": [0, 1]}, "target": {"column": "y", "bounds": [0, 1]}}
 
 
 class Committed:
@@ -49,3 +53,17 @@ def test_a_stream_begins_after_frames() -> None:
     driver.position = {"query": None, "batch": None, "frames": ["whole"], "dead_letters": {}}
     StreamLearner(driver).learn(frame("a"), 0)
     assert driver.position == {"query": "a", "batch": 0, "frames": ["whole"], "dead_letters": {}}
+
+
+def test_data_of_a_known_name_are_not_learned_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a daily run without --name said "done" of data that it did not read."""
+    driver: Any = Committed()
+    driver.position, driver.show, driver.counts = {"frames": ["whole"]}, lambda: None, "those of before"
+    monkeypatch.setattr(learning, "Driver", lambda *_: nullcontext(driver))
+    monkeypatch.setattr(learning, "_session", lambda df: df)
+    given: Any = SimpleNamespace(isStreaming=False)
+    with pytest.warns(UserWarning, match="'whole', and learns nothing now: give other data another name"):
+        assert (
+            learning.learn(given, {"job": "a", "schema": SCHEMA, "model": {"trust": "nobody", "budget": "eps=1"}})
+            == driver.counts
+        )
