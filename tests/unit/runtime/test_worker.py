@@ -402,33 +402,6 @@ def test_readers_see_how_many_records_open_batches_hold(path: Path, given: Strea
         assert found(path)[shard].waiting == 5
 
 
-def test_a_shard_that_is_lost_during_a_commit_is_read_again_from_the_store(path: Path, given: Streams) -> None:
-    """And the shard comes back at once."""
-    first, second = given
-    source, answer = Paused(given), threading.Event()
-    with fragile(path) as store:
-        third = threading.Event()
-
-        def poll(number: int) -> None:
-            if third.is_set() and not answer.is_set():
-                source.rebalance(lost=[first])
-                source.rebalance(assigned=[first])
-                answer.set()
-
-        def commit(number: int) -> None:
-            if number == 3:
-                third.set()
-                assert_set(answer)
-
-        source.while_paused = poll
-        store.before = commit
-        watcher = watched(source, store, wait=soon)
-    assert {second} in watcher.mine
-    assert watcher.mine[-1] == {first, second}
-    assert watcher.rollbacks == 1
-    check_exact(path, given)
-
-
 def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(path: Path, given: Streams) -> None:
     first, second = given
     source, answer = Paused(given), threading.Event()
@@ -478,30 +451,6 @@ def close(gate: threading.Event, worker: Worker) -> None:
     """Before the next batch."""
     learned(worker)
     gate.clear()
-
-
-def test_what_is_lost_while_a_worker_stops_is_not_committed_by_its_last_commit(path: Path, given: Streams) -> None:
-    first, second = given
-    source, gate = Paused(given), threading.Event()
-    gate.set()
-    with fragile(path) as store:
-        worker = worker_of(source, store, lambda: slow(store, gate), commit_seconds=60.0, wait=soon)
-
-        def stop() -> None:
-            close(gate, worker)
-            worker.stop()
-
-        def poll(number: int) -> None:
-            if number > 1 and source.positions.keys() != {first, second}:
-                gate.set()
-            elif not gate.is_set():
-                source.rebalance(lost=[first])
-
-        source.events = {6: stop}
-        source.while_paused = poll
-        worker.run()
-        assert store.commits == 1  # of where the shards begin
-    finish(path, given)
 
 
 def test_what_a_call_learns_of_a_shard_that_is_lost_meanwhile_counts_once(path: Path, given: Streams) -> None:
@@ -989,16 +938,6 @@ def test_records_that_never_fit_are_counted_with_warnings_and_the_run_knows_it(p
     assert "none of the " in warning
     with pytest.raises(NothingLearnedError, match=r"160 records do not fit the schema: bad \(160\)"):
         worker.unlearned.check()
-
-
-def test_a_run_of_some_records_ends_with_them(path: Path, given: Streams) -> None:
-    with fragile(path) as store:
-        source = ScriptedShards(given)
-        worker = worker_of(source, store)
-        done = worker.run(300)
-    assert 300 <= done <= 300 + 6 * SIZE
-    assert sum(total(snapshot.counts) for snapshot in found(path).values()) == done
-    assert not worker.stopping
 
 
 def test_a_foreign_ledger_is_refused(tmp_path: Path) -> None:
