@@ -113,27 +113,6 @@ def test_every_statistic_is_near_the_truth_and_within_its_limits(trust: str) -> 
             assert math.isclose(value, true, rel_tol=0.2), (trust, name)
 
 
-@pytest.mark.parametrize("trust", ALL)
-def test_states_go_on_and_add_up(trust: str, tmp_path: Any) -> None:
-    frame = people(6000)
-    whole, first, second = of(trust), of(trust), of(trust, seed=4)
-    whole.learn_many(frame)
-    first.learn_many(frame[:2500])
-    second.learn_many(frame[2500:])
-    for model in (whole, first, second):
-        model.close_batch()
-    again = of(trust)
-    again.load_state_dict(first.state_dict())
-    np.testing.assert_equal(flat(again.get()), flat(first.get()))
-    assert again.n_seen == 2500
-    first.save(tmp_path / "first.json")
-    np.testing.assert_equal(flat(streamdp.load(tmp_path / "first.json").get()), flat(first.get()))
-    both = first.merged(second)
-    assert both.n_seen == 6000
-    assert both.get()["people"]["north"] == pytest.approx(whole.get()["people"]["north"], rel=0.1)
-    assert str(both.guarantee) == str(first.guarantee)
-
-
 @pytest.mark.parametrize(
     ("name", "place", "number"),
     [
