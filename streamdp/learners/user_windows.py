@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -65,12 +66,19 @@ class Scales:
     """The columns that are centred and scaled. Their centres and scales, a table (2, k), are in the learner's state.
 
     `columns`: (k,) ascending indices; p is the target. `p`: the number of features. `private`: the indices of columns
-    whose bounds are not declared.
+    whose bounds are not declared. `public`: the scales of columns that have public ones, and the centre 0.
     """
 
-    def __init__(self, columns: np.ndarray, p: int, private: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        columns: np.ndarray,
+        p: int,
+        private: Sequence[int] = (),
+        public: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
         self.columns = columns
         self._private = np.isin(columns, list(private))
+        self._public = np.array([public.get(j, 0.0) for j in columns.tolist()])
         self._inputs = int(np.count_nonzero(columns < p))
 
     def __len__(self) -> int:
@@ -78,14 +86,17 @@ class Scales:
 
     @property
     def start(self) -> tuple[np.ndarray, np.ndarray]:
-        """The table, with centres 0 and scales 1, and 0 (k,), because they are not final."""
-        return np.repeat([[0.0], [1.0]], len(self), axis=1), np.zeros(len(self))
+        """The table, with centres 0 and scales 1 or public ones, and 1 (k,) for these: they are final."""
+        public = self._public > 0
+        return np.array([np.zeros(len(self)), np.where(public, self._public, 1.0)]), public.astype(float)
 
     def read(self, state: Mapping[str, object]) -> tuple[np.ndarray, np.ndarray]:
         """Return what `start` returns, of a stored state. Raises `ConfigError` for numbers out of range."""
         table, final = finite_array(state, "scales", (2, len(self))), finite_array(state, "final", (len(self),))
         if np.abs(table[0]).max(initial=0.0) > 2 or table[1].min(initial=1.0) <= 0 or table[1].max(initial=1.0) > 1:
             raise ConfigError("state: scales out of range")
+        if np.any((table[1] != self._public) & (self._public > 0)):
+            raise ConfigError("state: its public scales are others")
         return table, (final != 0).astype(float)
 
     def units(self, plain: Units, table: np.ndarray) -> Units:
@@ -99,12 +110,13 @@ class Scales:
 
     def caveats(self, final: np.ndarray) -> list[str]:
         """What the statement says of them; `final` (k,) are some of them."""
-        if not len(self):
+        found = len(self) - np.count_nonzero(self._public)
+        if not found:
             return []
         state = "are final" if final.all() else "may still change"
         private = int(np.count_nonzero(self._private))
         return [
-            f"the centres and scales of {len(self)} columns {state}; a window that looks for them spends "
+            f"the centres and scales of {found} columns {state}; a window that looks for them spends "
             f"{SHARE:.0%} of its mu^2 on them",
             *(
                 [f"{private} columns have no declared bounds; a window that looks for them spends {SIZES:.0%} more"]
@@ -223,6 +235,7 @@ class Windows(Collector):
     scales_columns = True
     rng: Rng
     budget: ApproxDP
+    _slopes: tuple[float, ...] = ()
 
     def __init__(self, problem: LinearProblem, budget: Budget, rng: Rng, plan: WindowPlan) -> None:
         if not isinstance(budget, ApproxDP):
@@ -257,6 +270,7 @@ class Windows(Collector):
         self._curvature = problem.vectors_of(columns) if has_curvature(problem.loss) else None
         self._d = len(start)
         self.bounds, self.scales = self._scaling_of(columns)
+        self._slopes = tuple(self.scales.units(self._declared, self.scales.start[0]).columns[1].tolist())
         kept = np.zeros(self.method.memory(self._task(1)))
         self._released = Released(np.append(start, kept), *self.scales.start)
         try:
@@ -280,6 +294,7 @@ class Windows(Collector):
             spread=self.plan.spread_for(loss.bound),
             curvature=self._curvature,
             own=() if self.columns is None else self.columns.own,
+            slopes=self._slopes,
         )
 
     def _planned(self, users: int) -> object:
@@ -294,7 +309,9 @@ class Windows(Collector):
         bounded = np.append(columns.numeric, problem.target is not None)
         usual, steps = "private" if free else "declared", {'method="newton"': free}
         found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})
-        scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns), columns.private)
+        levels = {j: columns.typical[j][1] for each in columns.apart for j in each if j not in columns.own}
+        bounded[list(levels)] = True
+        scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns), columns.private, levels)
         return None if found == "none" else problem.target, scales
 
     def finds_bounds(self) -> bool:

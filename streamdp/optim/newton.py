@@ -93,7 +93,8 @@ class Newton(Growing):
     too large, at half the width of the target's bounds. `scaled` (p,) says which columns may be centred and scaled; if
     there is any, or `wide`, the model has an intercept. With `follow` a change of the stream is looked for, and with
     `replans` the sizes of batches begin anew at a change, unless devices know them from the job alone. `own` are
-    the columns of what a group has of its own.
+    the columns of what a group has of its own. `slopes` (p,) are what columns that are `Curvature.apart` are where they
+    are not 0, without units of their own; empty: 1.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Newton(Growing):
         follow: bool = True,
         replans: bool = True,
         own: tuple[int, ...] = (),
+        slopes: Sequence[float] = (),
     ) -> None:
         self._huber = curvature.loss.has_scale
         self._cuts = Cuts(curvature) if curvature.loss.grows else None
@@ -124,6 +126,7 @@ class Newton(Growing):
             self._begin_at(start)
         self.noise = deviation**2 * curvature.parameters
         self._follow, self._replans, self._own = follow, replans, own
+        self._slopes = np.array(slopes) if len(slopes) else np.ones(curvature.columns - 1)
         self._secants, self._joint = Secants(), curvature.joint[np.triu_indices(curvature.columns)]  # as a svec
         self._model: tuple[np.ndarray, ClassProblem] | None = None  # that of the state with this `curved`
 
@@ -667,7 +670,7 @@ class Newton(Growing):
     def _pooled(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """A (q, q) nearer to columns that are alike, and the variances of its noise, by a state."""
         q = self.curvature.columns
-        slopes = state.units[1] if state.units.size else np.ones(q - 1)
+        slopes = state.units[1] if state.units.size else self._slopes
         return pooled(state.hessian(q), state.variance, self.curvature.apart, slopes)
 
     def _solved(self, state: State, point: np.ndarray) -> Solved:

@@ -57,6 +57,7 @@ class NewtonPlan:
     variance: float
     deviation: float
     own: tuple[int, ...]
+    slopes: tuple[float, ...]
     least: int
     look: Gaussian | None
     spread: Gaussian | None
@@ -117,7 +118,8 @@ class NewtonSteps(Method):
         noises = tuple(_noise(task, whole * math.sqrt(share) * (1 - 1e-12), task.users) for share in shares)
         variance = min(curvature.variance, task.spread**2)
         deviation = _deviation(task, whole)
-        return NewtonPlan(curvature, task.users, shares, noises, variance, deviation, task.own, needed, look, spread)
+        known = task.own, task.slopes
+        return NewtonPlan(curvature, task.users, shares, noises, variance, deviation, *known, needed, look, spread)
 
     def least_users(self, task: Task) -> int:
         """As `Method.least_users`: about 16 sqrt(d) z / bound."""
@@ -127,7 +129,15 @@ class NewtonSteps(Method):
     def run(self, plan: NewtonPlan, users: Users, start: np.ndarray, rng: Rng) -> WindowResult:
         d, spent, n, since = plan.curvature.parameters, 0.0, plan.users, 0.0
         rounds: list[Round] = []
-        steps = Newton(plan.curvature, start[:d], users.project, plan.deviation, follow=self.follow, own=plan.own)
+        steps = Newton(
+            plan.curvature,
+            start[:d],
+            users.project,
+            plan.deviation,
+            follow=self.follow,
+            own=plan.own,
+            slopes=plan.slopes,
+        )
         first = steps.state.of(start)
         if first.level.size:
             first = replace(first, level=np.array([users.link[0]]))
@@ -181,7 +191,9 @@ class NewtonSteps(Method):
 
     def steps(self, task: Task, state: np.ndarray) -> Newton:
         deviation = _deviation(task, _mu(task.budget))
-        steps = Newton(_curvature(task), state[: task.d], np.copy, deviation, follow=self.follow, own=task.own)
+        steps = Newton(
+            _curvature(task), state[: task.d], np.copy, deviation, follow=self.follow, own=task.own, slopes=task.slopes
+        )
         steps.state, steps.records = steps.state.of(state), task.users
         return steps
 
@@ -216,7 +228,7 @@ class NewtonSteps(Method):
 
         A step of the averages would lack what the rounds of each part said about the Hessian (`secants`).
         """
-        whole = Newton(_curvature(task), average, project, 0.0, follow=self.follow, own=task.own)
+        whole = Newton(_curvature(task), average, project, 0.0, follow=self.follow, own=task.own, slopes=task.slopes)
         whole.merge([self.steps(task, state) for state in states], average)
         numbers = replace(whole.state, point=average).numbers()
         return np.append(numbers, np.sum([state[len(numbers) :] for state in states], axis=0))

@@ -29,7 +29,8 @@ class Task:
     accuracy depends on it. `smoothness` is beta of the loss; if it is inf, the method smooths the loss by the `radius`
     of `Users.gradients`. `convexity` is lambda >= 0 of the expected loss, `distance` the largest l2 distance of the
     optimum from the start. `curvature` is what a record adds to a sum of gradients and curvatures; None if the loss has
-    no bounded curvature. `own` are the columns of what a group has of its own.
+    no bounded curvature. `own` are the columns of what a group has of its own, and `slopes` (p,) the public factors
+    of columns, by which levels are multiplied.
     """
 
     users: int
@@ -44,6 +45,7 @@ class Task:
     spread: float
     curvature: Curvature | None = None
     own: tuple[int, ...] = ()
+    slopes: tuple[float, ...] = ()
 
 
 CHUNK = 1 << 16  # gradients in memory at once

@@ -217,3 +217,27 @@ def test_after_an_interrupted_discard_no_two_people_are_one_user() -> None:
         (X, _, sizes, _), _ = window.close()
         users = np.split(X[:, 0], np.cumsum(sizes)[:-1])
         assert all(len(set(user[user > 1])) < 2 for user in users), after
+
+
+def test_levels_of_categories_have_public_units_which_no_window_searches() -> None:
+    towns = {"a": (0.0, 1.0), "town": [str(j) for j in range(31)], "flag": ["no", "yes"]}
+    options: dict[str, Any] = {"features": towns, "target": (0, 1), "budget": "eps=4,delta=1e-6", "seed": 1}
+    options |= {"window": 2000, "items_per_user": 1}
+    model = WindowedRegressor(**options)
+    rng = np.random.default_rng(2)
+    chosen = rng.integers(0, 31, 2000)
+    rows = [
+        {"a": a, "town": str(j), "flag": ("no", "yes")[j % 2]} for a, j in zip(rng.random(2000), chosen, strict=True)
+    ]
+    for row, y in zip(rows, rng.random(2000).tolist(), strict=True):
+        model.learn_one(row, y)
+    slopes = model.learner.units.columns[1]
+    np.testing.assert_array_equal(slopes[1:31], 2.0)
+    assert slopes[31] == pytest.approx(2**0.25)
+    assert "scales of 2 columns" in model.statement()
+    again, state = WindowedRegressor(**options), model.state_dict()
+    again.load_state_dict(state)
+    assert again.predict_one(rows[0]) == model.predict_one(rows[0])
+    state["scales"][1, 1] = 1.0
+    with pytest.raises(ConfigError, match="scales are others"):
+        again.load_state_dict(state)
