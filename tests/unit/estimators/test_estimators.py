@@ -241,23 +241,22 @@ ROWS, CLASSES = np.zeros((2, 2)), np.zeros(2)
 
 def test_wrong_arguments_are_named() -> None:
     wrong: dict[str, Callable[[], Any]] = {
-        "ledger: expected a Ledger or None, got int": lambda: classifier(ledger=5),
-        "intercept: expected True or False, got 'no'": lambda: classifier(intercept="no"),
-        "features: expected a list of names": lambda: LDPSGDClassifier(features=[["a"]]),
         "merged: expected estimators of the same model": lambda: classifier().merged(5),  # type: ignore[arg-type]
         "loss: expected one of .* or a Loss, got 'logistik'; did you mean 'logistic'": lambda: classifier(
             loss="logistik"
         ),
-        "classes: expected a list": lambda: classifier(classes=5),
         "l1: expected a finite number": lambda: ElasticNet(l1="1"),  # type: ignore[arg-type]
-        "clip must be positive": lambda: Logistic(clip="1"),  # type: ignore[arg-type]
+        "clip must be positive": lambda: Logistic(clip=float("inf")),
+        "clip must be .* got nan": lambda: Logistic(clip=float("nan")),
         "Huber: c must be": lambda: Huber(c=None),  # type: ignore[arg-type]
+        "Huber: c must be in .* got 0": lambda: Squared(c=0),
+        "Huber: sigma_min must be": lambda: Huber(sigma_min=0),
         "tau must be": lambda: Quantile(tau=np.ones(2)),  # type: ignore[arg-type]
+        "tau must be .* got 1": lambda: Quantile(tau=1),
         "radius must be": lambda: L2Ball("1"),  # type: ignore[arg-type]
         "low must be below high": lambda: Box(None, 1.0),  # type: ignore[arg-type]
         "^bound must be": lambda: Laplace(PureDP(1), "1"),  # type: ignore[arg-type]
         "^sensitivity must be": lambda: Laplace(PureDP(1), 1.0, "1"),  # type: ignore[arg-type]
-        "X: expected a frame or an array, got int": lambda: classifier().learn_many(5, [1]),  # type: ignore[arg-type]
         "report: expected what a randomizer returns": lambda: classifier().absorb(5),  # type: ignore[arg-type]
         "state: expected what state_dict returns": lambda: classifier().load_state_dict(np.ones(2)),  # type: ignore[arg-type]
         "x: expected numbers$": lambda: Huber().gradient(np.ones(2), ["secret"], 1.0),  # type: ignore[arg-type]
