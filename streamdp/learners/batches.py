@@ -398,7 +398,7 @@ class Batches(Learner):
 
     def read(self, state: Mapping[str, object]) -> None:
         mine = repr(self.problem.target)
-        if (target := state.get("target", mine)) != mine:  # answers about the error are in units of its width
+        if (target := state["target"]) != mine:  # answers about the error are in units of its width
             raise ConfigError(f"state: expected target {mine}, got {target}")
         if state["budget"] != str(self.budget):
             state = self.batch_steps.planned_anew(state)
