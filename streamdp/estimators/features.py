@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamdp.data.schema import Schema
 
 
-_LEAST_SPREAD = 0.5  # of a level, for reports of gradients
+_LEAST_SPREAD, _ROOTS = 0.5, 2.0  # of a level, in reports and windows: so many roots of its usual share
 
 Targets = Mapping[Hashable, float] | tuple[float, float] | None
 
@@ -174,7 +174,8 @@ class SchemaFeatures(Features):
             if feature.pieces and feature.pieces[0].kind in EXCLUSIVE:
                 levels = range(j, j + len(feature.pieces))
                 apart.append(tuple(levels))
-                typical |= dict.fromkeys(levels, (0.0, max(_LEAST_SPREAD, (len(levels) + 1) ** -0.25)))
+                spread = min(1.0, max(_LEAST_SPREAD, _ROOTS * (len(levels) + 1) ** -0.5))
+                typical |= dict.fromkeys(levels, (0.0, spread))
             j += len(feature.pieces)
         self.columns = Columns(
             np.array([piece.origin for piece in pieces]),

@@ -88,7 +88,7 @@ def test_declared_scaling_begins_and_stays_at_the_typical_values() -> None:
     model.learn_many(X, y)
     assert model.n_asked == 0
     scales = units_of(model).table[:, :2]
-    np.testing.assert_allclose(scales, [[0, 1], [0, 2**-0.25], [-0.94, 0.04], [50, 50]])
+    np.testing.assert_allclose(scales, [[0, 1], [0, 1.0], [-0.94, 0.04], [50, 50]])
 
 
 def test_private_scaling_is_the_default_where_it_can_be() -> None:
