@@ -24,15 +24,21 @@ def lines(folder: str, endings: tuple[str, ...] = ENDINGS) -> list[tuple[str, in
     return [(str(path.relative_to(ROOT)), len(path.read_text(encoding="utf-8").splitlines())) for path in files]
 
 
-def by_room() -> dict[str, tuple[int, int]]:
-    """Lines and files of each room; modules that are in no room are one."""
-    found: dict[str, tuple[int, int]] = {}
+def code(file: str) -> int:
+    """How many lines of a file are neither blank nor a comment, nor of a text of its own, such as a docstring."""
+    text = re.sub(r'^ *"""(.|\n)*?"""', "", (ROOT / file).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return sum(not line.lstrip().startswith("#") and not line.isspace() and line != "" for line in text.splitlines())
+
+
+def by_room() -> dict[str, tuple[int, int, int]]:
+    """Lines, lines of code and files of each room; modules that are in no room are one."""
+    found: dict[str, tuple[int, int, int]] = {}
     for file, size in (one for top in PACKAGES for one in lines(top)):
         top, *inside = Path(file).parts
         room = top if top == "connectors" else inside[0] if len(inside) > 1 else "(names that users import)"
-        before = found.get(room, (0, 0))
-        found[room] = before[0] + size, before[1] + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+        before = found.get(room, (0, 0, 0))
+        found[room] = before[0] + size, before[1] + code(file), before[2] + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1][1]))
 
 
 def private(*folders: str) -> Counter[str]:
@@ -88,12 +94,13 @@ def main() -> None:
     largest = max((kind for kind in estimators if kind.__name__ != "Statistics"), key=members)
     rooms, library, tests = by_room(), private(*PACKAGES), private("tests")
     reached = reaches("tests")
-    for room, (size, files) in rooms.items():
-        print(f"{room:28}{size:7,} lines {files:4} files")
+    for room, (size, of_code, files) in rooms.items():
+        print(f"{room:28}{size:7,} lines {of_code:7,} of code {files:4} files")
     methods, attributes = members(largest)
     for what, number in {
-        "lines of the library": sum(size for size, _ in rooms.values()),
-        "files of the library": sum(files for _, files in rooms.values()),
+        "lines of the library": sum(size for size, _, _ in rooms.values()),
+        "lines of code of the library": sum(size for _, size, _ in rooms.values()),
+        "files of the library": sum(files for _, _, files in rooms.values()),
         "lines of tests": sum(size for _, size in lines("tests", (".py",))),
         "lines of benchmarks and studies": sum(
             size for at in ("benchmarks", "studies") for _, size in lines(at, (".py",))
