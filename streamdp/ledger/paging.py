@@ -30,7 +30,7 @@ from streamdp.ledger.memory_rows import MemoryRows
 from streamdp.ledger.periods import Cap, own_cap, parse_cap, same_kind
 from streamdp.ledger.postgres_rows import SpendRows
 from streamdp.ledger.row_cache import RowCache
-from streamdp.ledger.rows import CAP, RECORDS, ROW
+from streamdp.ledger.rows import CAP, RECORDS
 from streamdp.ledger.sql import transaction
 from streamdp.ledger.sqlite_pages import SpendPages
 from streamdp.ledger.subject_key import period_of
@@ -64,7 +64,6 @@ class _Written(Enum):
     NOWHERE = auto()
     LOG = auto()
     TABLE = auto()
-    ADDED = auto()  # to the table, added to what others have written
 
 
 class PagedRows(MemoryRows):
@@ -90,7 +89,7 @@ class PagedRows(MemoryRows):
         self._logged_rows = 0
         self.charges = self._rest = Charges()
         self._written, self._next = _Written.NOWHERE, -1
-        self._places, self._after = np.empty(0, dtype=np.int64), np.empty((0, ROW))
+        self._places = np.empty(0, dtype=np.int64)
         self._others, self._known_others = others, 0
         self._version = -1  # the version for which memory has all rows of the log; -1: none
         with errors(), transaction(connection):
@@ -265,7 +264,7 @@ class PagedRows(MemoryRows):
     def _add(self, connection: Connection, due: list[Charge]) -> None:
         """Add the charges that are due to the rows of the database."""
         self._check_cap(connection)
-        self._written = _Written.ADDED
+        self._written = _Written.TABLE
         self._spends.checkpoint(connection)
         cache, places = self.cache, self._places
         keys, charges = cache.keys[places], added(due, places, cache.n)
@@ -281,8 +280,6 @@ class PagedRows(MemoryRows):
                 break
         else:  # others go on writing first rows of these subjects
             raise _conflict()
-        self._after = after
-        self._after[:, :CAP] += added(self._rest.every, places, cache.n)
 
     def _check(self, keys: np.ndarray, rows: np.ndarray) -> None:
         """Compare rows with the caps, because charges were added to what others have written.
@@ -332,8 +329,6 @@ class PagedRows(MemoryRows):
         elif written is not _Written.NOWHERE:
             self._logged_rows = 0
             cache.absent[places] = cache.absent[cache.logged] = cache.logged[:] = False
-        if written is _Written.ADDED:
-            cache.rows[places] = self._after
         cache.settle(places_of(self.charges.every, cache.n))
 
     def rollback(self, owners: Collection[Owner] | None = None) -> None:

@@ -274,17 +274,7 @@ class Worker(Loop):
         if (learning := self._learning) is not None:
             self._learning = None
             self._result(learning)
-        self._end_rebalance()
         self._shards.advance(self.source.advance)
-
-    def _end_rebalance(self) -> None:
-        """Wait for a call that a rebalance has not waited for. What it has committed is read from the store again."""
-        if (call := self._thread.call) is not None:
-            try:
-                self._result(call)
-            except (FencedError, LedgerConflictError, SourceUnavailableError, StoreUnavailableError):
-                if self._thread.left:
-                    raise
 
     def _end_learning(self) -> None:
         """After the source has failed: wait until the current batch is learned; its failure makes the lanes stale."""
@@ -299,8 +289,6 @@ class Worker(Loop):
         if parts := self._shards.parts():
             self._commits.first_records.check()
             if (snapshots := self._write(parts, self._call)) is None:
-                if not self.stopping:
-                    self._roll_back()
                 return False
             self.source.commit({shard: part.position for shard, part in parts.items() if shard in self._shards})
             self._commits.show(snapshots)
@@ -371,7 +359,6 @@ class Worker(Loop):
                     lane.origin = self.source.start(shard, position)
                 except SourceUnavailableError as error:
                     self._tell_source(f"{shard}: {error}")
-                    self._shards.to_start[shard] = self._shards.to_start.pop(shard)  # the others come first next time
                     if isinstance(error, ShardUnavailableError):
                         continue
                     return

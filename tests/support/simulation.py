@@ -161,7 +161,7 @@ class Scheduler:
 
 
 class TaskExecutor:
-    """Calls as tasks of the process that makes it; in the place of a thread."""
+    """Calls as tasks of the process that makes them, one after the other; in the place of a thread."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -169,8 +169,11 @@ class TaskExecutor:
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
+        before = self._running[-1:]
 
         def run() -> None:
+            while not all(task.done for task in before):
+                self._scheduler.sleep(0.05)
             try:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - the caller raises it

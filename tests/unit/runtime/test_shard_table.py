@@ -51,6 +51,18 @@ def test_what_was_learned_of_a_lost_shard_leaves_the_estimator(gone: Shard) -> N
     assert table.stale
 
 
+def test_a_state_whose_row_is_lost_after_its_commit_is_left_there() -> None:
+    """Else what is learned from then on is written to no row."""
+    table = begun(FIRST, SECOND)
+    learn(table, FIRST, 1.0)
+    table.mark_committed(table.parts())
+    table.drop({SECOND})
+    assert not table.stale
+    table.claim({SECOND: None})
+    table.drop({FIRST})
+    assert table.stale
+
+
 def test_the_state_stays_if_its_row_is_taken_away_and_is_counted_once() -> None:
     table = begun(FIRST, SECOND)
     learn(table, FIRST, 1.0)

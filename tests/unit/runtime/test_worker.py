@@ -379,6 +379,27 @@ def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(path: Path, g
     assert found(path)[first].position["index"] == 0
 
 
+def test_a_rebalance_whose_commit_got_no_answer_rolls_back(path: Path, given: Streams) -> None:
+    """The commit may still be under way, also if the shard that is taken away had nothing to commit."""
+    first, second = given
+    given[second] = given[second][:20]
+    source = ScriptedShards(given)
+    watcher = Watcher(source.clock)
+
+    def revoke() -> None:
+        learned(worker)
+        store.before = raising(StoreUnavailableError("no answer"), store.commits + 1)
+        source.rebalance(revoked=[second])
+
+    source.events[8] = revoke
+    with fragile(path) as store:
+        worker = worker_of(source, store, observers=[watcher], commit_records=40)
+        worker.run(idle_seconds=1.0)
+    assert watcher.retries == ["store"]
+    assert (watcher.mine[-1], watcher.rollbacks) == ({first}, 1)
+    finish(path, given)
+
+
 def test_readers_see_how_many_records_open_batches_hold(path: Path, given: Streams) -> None:
     """Also while other shards are committed, and at the end of a worker that cannot close its batches."""
     with fragile(path) as store:
@@ -588,11 +609,22 @@ def test_a_rebalance_does_not_wait_for_a_slow_batch(path: Path, given: Streams) 
 
 
 def test_a_conflict_rolls_every_shard_back(path: Path) -> None:
+    """Others wait until what was refused is committed, or it would never be."""
     given = streams(3, 500, 0)
     source = ScriptedShards(given)
-    watcher = ran(path, source, raising(CONFLICT, 3, 4, 8))
+    held: list[int] = []
+    with fragile(path) as store:
+        come_first = store.come_first
+
+        def hold() -> None:
+            held.append(store.commits)
+            come_first()
+
+        store.before, store.come_first = raising(CONFLICT, 3, 4, 8), hold
+        watcher = watched(source, store)
     assert watcher.retries == ["conflict"] * 3
     assert watcher.rollbacks == 3
+    assert held == [3, 4, 8]
     check_exact(path, given)
 
 
@@ -646,6 +678,7 @@ def test_a_fault_that_stays_is_told_once_in_thirty_seconds(path: Path, given: St
             return super().start(shard, position)
 
     watcher = ran(path, Leaderless(given), idle=110.0)
+    assert watcher.committed_at[0] < 1.0  # of the other one
     assert {message for _, _, message in watcher.told} == {f"{first}: no broker leads it at present"}
     gaps = np.diff([moment for moment, _, _ in watcher.told])
     assert len(gaps) == 3
@@ -832,15 +865,30 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(
 
 
 class Letters:
-    """Dead letters that nobody reads."""
+    """Dead letters that nobody reads. `resumed` has the places that were given to `resume`."""
 
     name = "letters"
 
-    def write(self, letters: Sequence[DeadLetter], shard: Shard = WHOLE) -> None: ...
+    def __init__(self) -> None:
+        self.resumed: list[Mapping[Shard, Any]] = []
+        self.written = 0
 
-    def commit(self) -> None: ...
+    def write(self, letters: Sequence[DeadLetter], shard: Shard = WHOLE) -> None:
+        self.written += len(letters)
 
-    def resume(self, places: Mapping[Shard, Any]) -> None: ...
+    def commit(self) -> int:
+        return self.written
+
+    def resume(self, places: Mapping[Shard, Any]) -> None:
+        self.resumed.append(places)
+
+
+def test_a_claim_finds_the_dead_letters_after_the_last_commits(path: Path, given: Streams) -> None:
+    """Else those that were written for records without a commit are written again."""
+    runs = [Letters(), Letters()]
+    for letters in runs:
+        ran(path, ScriptedShards(given), dead_letters=letters)
+    assert [letters.resumed for letters in runs] == [[{}], [dict.fromkeys(given, runs[0].written)]]
 
 
 def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(path: Path, given: Streams) -> None:
@@ -924,6 +972,13 @@ def test_too_many_bad_records_commit_what_was_learned(path: Path) -> None:
     snapshot = found(path)[Shard("topic", 0)]
     assert snapshot.position["index"] > 520
     assert snapshot.counts == replay(given[Shard("topic", 0)])[0][snapshot.position["index"]]
+
+
+def test_too_many_bad_first_records_commit_nothing(path: Path) -> None:
+    given = {Shard("topic", 0): [BAD] * 300}
+    with fragile(path) as store, pytest.raises(TooManyBadRecordsError, match="of the first"):
+        watched(ScriptedShards(given), store, max_bad_share=0.5)
+    assert [total(snapshot.counts) for snapshot in found(path).values()] == [0]
 
 
 def test_records_that_never_fit_are_counted_with_warnings_and_the_run_knows_it(path: Path) -> None:

@@ -109,11 +109,10 @@ def test_what_a_job_reads_is_not_older_than_the_version_that_it_notes(
     ("cap", "budgets", "most"),
     [
         (PureDP(3), [PureDP(1), PureDP(0.5)], 3.0),
-        (GaussianDP(2), [GaussianDP(0.5), PureDP(1)], 4.0),
-        (ApproxDP(3, 1e-3), [ApproxDP(0.5, 1e-5), PureDP(1)], 3.0),
+        pytest.param(GaussianDP(2), [GaussianDP(0.5), PureDP(1)], 4.0, marks=pytest.mark.slow),
+        pytest.param(ApproxDP(3, 1e-3), [ApproxDP(0.5, 1e-5), PureDP(1)], 3.0, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.slow
 def test_random_spends_of_three_jobs_never_pass_a_cap(
     place: str, cap: Budget, budgets: list[Budget], most: float
 ) -> None:
