@@ -71,6 +71,12 @@ class MemoryStore:
     def rollback(self) -> None:
         """See `Store.rollback`."""
 
+    def come_first(self) -> None:
+        """See `Store.come_first`."""
+
+    def give_way(self) -> None:
+        """See `Store.give_way`."""
+
     def release(self, shards: Iterable[Shard]) -> None:
         """See `Store.release`."""
         for shard in shards:

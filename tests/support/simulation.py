@@ -2,10 +2,11 @@
 
 Every thread of every worker is a task, and one task runs at a time: all are greenlets of one thread. A task runs until
 it sleeps or reaches a point: a poll, a start of a shard, a decoding, or a call of the store. There the seed decides
-which task is next, and whether a fault happens: the source or the store does not answer, the answer to a commit is
-lost, the process dies, or it stands still for so long that the group expels it. The number of faults is limited, so
-that the group must get all its work done afterwards. The loop and its source's rejoin are the real ones. So are the
-store, an SQLite file, and its ledger; or they are in memory, which makes many more schedules possible.
+which task is next, and whether a fault happens: the source or the store does not answer, or late, the answer to a
+commit is lost, a commit is refused, the process dies, or it stands still for so long that the group expels it. The
+number of faults is limited, so that the group must get all its work done afterwards. The loop and its source's rejoin
+are the real ones. So are the store, an SQLite file, and its ledger; or they are in memory, which makes many more
+schedules possible.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import pytest
 
 from connectors.kafkagroup import PythonGroup
 from streamdp.data.records import WHOLE, Batch, Position, Shard
-from streamdp.errors import SourceUnavailableError, StoreUnavailableError
+from streamdp.errors import LedgerConflictError, SourceUnavailableError, StoreUnavailableError
 from streamdp.runtime import calls
-from streamdp.runtime.worker import Worker
+from streamdp.runtime.worker import LAST_CALL_S, Worker
 from streamdp.store.snapshot import Part
 from streamdp.store.store import Store
 from tests.support.memory import Entry, MemoryShards
@@ -299,7 +300,7 @@ class GroupShards(MemoryShards):
 
 
 class Pointed:
-    """A store whose calls are points, and may fail before and after they happen."""
+    """A store whose calls are points, may fail before and after they happen, and may take long."""
 
     simulation: Simulation
 
@@ -327,6 +328,8 @@ class Pointed:
         scheduler.point()
         if scheduler.fault(f"no answer to {what}"):
             raise StoreUnavailableError("no answer")
+        if scheduler.fault(f"{what} takes long"):
+            scheduler.sleep(scheduler.rng.uniform(0.0, 3 * LAST_CALL_S))
         result = call()
         if scheduler.fault(f"the answer to {what} is lost"):
             raise StoreUnavailableError("no answer")
@@ -339,7 +342,12 @@ class PointedStore(Pointed, Store):
 
 
 class PointedMemory(Pointed, MemoryStore):
-    """A store in memory."""
+    """A store in memory. A commit may be refused as if others had spent from the same people."""
+
+    def commit_parts(self, parts: Mapping[Shard, Part], *given: Any) -> Any:
+        if self.simulation.scheduler.fault("a conflict"):
+            raise LedgerConflictError("others have spent from the same people")
+        return super().commit_parts(parts, *given)
 
 
 class Simulation:

@@ -84,7 +84,7 @@ def test_a_store_in_memory_without_fences_is_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(MemoryStore, "commit_parts", unfenced)
     with pytest.raises(AssertionError, match="went back"):
-        short_schedule(28)
+        short_schedule(12)
 
 
 def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_store_without_fences_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Store, "_write", unfenced)
     with pytest.raises(AssertionError, match="went back"):
-        simulate(tmp_path / "a.db", 42)
+        simulate(tmp_path / "a.db", 6)
 
 
 def test_spends_that_outlive_their_shard_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,4 +106,4 @@ def test_spends_that_outlive_their_shard_are_found(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Charges, "without", lambda charges, _: charges)
     monkeypatch.setattr(Worker, "lost", Worker._drop)
     with pytest.raises(AssertionError):
-        simulate(tmp_path / "a.db", 22)
+        simulate(tmp_path / "a.db", 5)
