@@ -359,6 +359,7 @@ class Worker(Loop):
                     lane.origin = self.source.start(shard, position)
                 except SourceUnavailableError as error:
                     self._tell_source(f"{shard}: {error}")
+                    self._shards.to_start[shard] = self._shards.to_start.pop(shard)  # the others come first next time
                     if isinstance(error, ShardUnavailableError):
                         continue
                     return

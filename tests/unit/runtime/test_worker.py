@@ -667,14 +667,16 @@ def test_a_silent_source_is_asked_again(path: Path, given: Streams) -> None:
     check_exact(path, given)
 
 
-def test_a_fault_that_stays_is_told_once_in_thirty_seconds(path: Path, given: Streams) -> None:
-    """Until now, each attempt was told: up to five events a second for each shard."""
+@pytest.mark.parametrize("kind", [ShardUnavailableError, SourceUnavailableError])
+def test_a_fault_that_stays_is_told_once_in_thirty_seconds_and_keeps_no_other_shard_waiting(
+    path: Path, given: Streams, kind: type[SourceUnavailableError]
+) -> None:
     first, _ = given
 
     class Leaderless(ScriptedShards):
         def start(self, shard: Shard, position: Position | None) -> Position | None:
             if shard == first and self.clock() < 100.0:
-                raise ShardUnavailableError("no broker leads it at present")
+                raise kind("no broker leads it at present")
             return super().start(shard, position)
 
     watcher = ran(path, Leaderless(given), idle=110.0)
