@@ -200,7 +200,6 @@ class Runner(Loop):
         self._first = None
         self._shards.drop({self.shard})
         self._shards.claim({self.shard: snapshot})
-        self._shards.to_start.clear()
         if snapshot is not None:
             self._commits.note_learned([snapshot])
             self.resume(self.source, snapshot.position)
