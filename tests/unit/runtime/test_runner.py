@@ -553,6 +553,21 @@ def test_dead_letters_of_a_commit_that_fails_are_written_once(tmp_path: Path, mo
     assert [json.loads(line)["position"] for line in path.read_text().splitlines()] == list(range(3, 40, 5))
 
 
+def test_dead_letters_of_a_run_that_cannot_begin_again_are_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "letters.jsonl"
+    source = MemorySource(items(40, bad_every=5), ["a", "b"])
+    with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store, contextlib.closing(DeadLetterFile(path)) as letters:
+        runner = Runner(source, model(store), store, dead_letters=letters, on_progress=crash)
+        with pytest.raises(Crashed):
+            runner.run()
+        monkeypatch.setattr(Store, "load", crash)
+        with pytest.raises(Crashed):
+            runner.run()
+    assert [json.loads(line)["position"] for line in path.read_text().splitlines()] == list(range(3, 40, 5))
+
+
 def test_dead_letters_may_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The place in a file was used in another one, where letters came twice, and in a topic, where it is no offset."""
 
