@@ -671,7 +671,7 @@ class Newton(Growing):
         """A (q, q) nearer to columns that are alike, and the variances of its noise, by a state."""
         q = self.curvature.columns
         slopes = state.units[1] if state.units.size else self._slopes
-        return pooled(state.hessian(q), state.variance, self.curvature.apart, slopes)
+        return pooled(state.hessian(q), state.variance, self.curvature.apart, slopes, self._own)
 
     def _solved(self, state: State, point: np.ndarray) -> Solved:
         """The posterior mean (d,) after `point`, by a state; both in the present units."""

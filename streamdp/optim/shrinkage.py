@@ -33,14 +33,15 @@ def shrunk(found: np.ndarray, covariance: np.ndarray, own: Sequence[int] = ()) -
 
 
 def pooled(
-    matrix: np.ndarray, variance: float, apart: Sequence[Sequence[int]], slopes: np.ndarray
+    matrix: np.ndarray, variance: float, apart: Sequence[Sequence[int]], slopes: np.ndarray, own: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a noisy mean of products of columns (q, q), nearer to columns that are alike, and what noise is left.
 
     The noise of `matrix` has this `variance` on the entries of its svec; its last column is that of the intercept. The
-    diagonal goes to its mean. The products of different columns go to 0, and so do the means in the last column, each
-    by the share of their squares that is noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less,
-    as of James and Stein 1961). Columns that are `apart` are 0 or their slope in `slopes` (k,), and
+    diagonal goes to its mean, and that of the columns `own`, which groups have of their own, to another one. The
+    products of different columns go to 0, and so do the means in the last column, each by the share of their squares
+    that is noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less, as of James and Stein 1961).
+    Columns that are `apart` are 0 or their slope in `slopes` (k,), and
     only one of them is not 0: their products are 0, in `matrix`, too; their means and squares show one share, which is
     `likely`. What is left are variances (q, q).
     """
@@ -50,7 +51,9 @@ def pooled(
     products = matrix[:k, :k] - np.diag(np.diag(matrix)[:k])
     share = kept(variance * (k * (k - 1) / 2 - zeros - 2), products)
     found[:k, :k] = share * products
-    found[others, others], _ = alike(np.diag(matrix)[others], variance)
+    grouped = np.isin(others, own)
+    for like in (others[grouped], others[~grouped]):
+        found[like, like], _ = alike(np.diag(matrix)[like], variance)
     means = kept(variance * (len(others) - 2) / 2, matrix[others, k]) * matrix[others, k]
     found[others, k] = found[k, others] = means
     left = np.full((q, q), min(1.0, share + 1 / q) * variance)

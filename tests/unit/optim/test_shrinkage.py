@@ -124,6 +124,16 @@ def test_means_of_columns_that_are_not_small_leave_the_noise_of_products_in_none
     assert left.max() < 0.1 * 2 * 0.1**2
 
 
+def test_what_groups_have_of_their_own_does_not_hide_the_spread_of_what_all_share() -> None:
+    """Three columns of all groups, and 50 that are 0 in nearly all records; noise is far above their spread."""
+    rng, shared, groups = np.random.default_rng(4), 3, 50
+    truth = np.diag([*[0.3] * shared, *[0.003] * groups, 1.0])
+    noisy = truth + np.diag(0.05 * rng.standard_normal(len(truth)))
+    found, _ = pooled(noisy, 0.05**2, (), np.ones(shared + groups), range(shared, shared + groups))
+    np.testing.assert_allclose(np.diag(found)[:shared], 0.3, atol=0.12)
+    assert np.abs(np.diag(found)[shared:-1]).max() < 0.05
+
+
 @pytest.mark.parametrize("slope", [1.0, 3.0])
 def test_levels_of_a_category_have_no_products_and_two_noisy_values_of_each_share(slope: float) -> None:
     """The noise is as large as the shares of the levels. Two columns of numbers come before them."""
