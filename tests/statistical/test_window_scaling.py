@@ -323,7 +323,7 @@ def test_where_scaling_is_impossible_it_is_off_or_an_error() -> None:
             model("private", **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="scaling: expected"):
         model("declared")
-    assert len(WindowedClassifier(features=WIDE).learner.scales) == 2
+    assert len(WindowedClassifier(features=WIDE).learner.scales) == 3  # a level has a public one
 
 
 def test_the_sums_are_wiped_where_their_noise_fails() -> None:
