@@ -109,7 +109,9 @@ class Truth:
         """What the answers are about: errors of the model and the constant; log loss over it, and error rate."""
         validator = self._model.held_out.validator
         scores = self._model.prediction.by(validator.point).scores(self._X)
-        return np.array([validator.errors.values(other, scores, self._y).mean() for other in (False, True)])
+        means = validator.errors.vectors((1.0, 1.0), 0.0, scores, self._y)[:, [0, 2]].mean(axis=0)
+        low, high = np.transpose([validator.errors.range(other) for other in (False, True)])
+        return np.asarray((low + high + (high - low) * means) / 2)
 
     def averages(self) -> tuple[float, float]:
         """The average error behind the answers (of classes the rate), and the average difference."""
