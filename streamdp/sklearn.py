@@ -203,7 +203,10 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         """Whether there is no model yet. Raises `ConfigError` if there is one with other parameters."""
         if not hasattr(self, "model_"):
             return True
-        if changed := [name for name, one in self._begun.items() if repr(getattr(self, name)) != repr(one)]:
+        begun = self._begun.items()
+        if changed := [
+            name for name, one in begun if (now := getattr(self, name)) is not one and repr(now) != repr(one)
+        ]:
             said = f"the model goes on with {' and '.join(changed)} as before"
             raise ConfigError(f"partial_fit: {said}: set what was changed back, or call fit, which begins anew")
         return False
