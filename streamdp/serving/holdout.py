@@ -26,7 +26,8 @@ class Holdout:
     def __init__(self, config: JobConfig) -> None:
         path = config.holdout
         assert path is not None
-        public = config.schema_.model_copy(update={"subject": None, "budget": None})
+        target = config.schema_.target.model_copy(update={"bounds": None})  # errors beyond the bounds count in full
+        public = config.schema_.model_copy(update={"subject": None, "budget": None, "target": target})
         if isinstance(config.source, FileSourceConfig):
             file = config.source.for_file(path)
         else:
