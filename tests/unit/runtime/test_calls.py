@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -90,4 +91,24 @@ def test_a_thread_ends_when_no_call_comes_and_a_later_call_gets_another(monkeypa
         assert not threads[-1].is_alive()
     assert order == [10 * round_ + i for round_ in range(3) for i in range(5)]
     assert len(set(threads)) == 3
+    several.shutdown(wait=True)
+
+
+def test_a_call_that_comes_while_the_thread_ends_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    several, made = calls.Calls(), threading.Event()
+    late = threading.Thread(target=lambda: several.submit(made.set))
+
+    class Queue(SimpleQueue[Any]):
+        def empty(self) -> bool:
+            """What the thread asks before it ends: the other call comes between the answer and the end."""
+            found = super().empty()
+            if late.ident is None:
+                late.start()
+                late.join(0.1)
+            return found
+
+    monkeypatch.setattr(calls, "IDLE_S", 0.01)
+    several._queue = Queue()
+    several.submit(lambda: None).result(60)
+    assert made.wait(60)
     several.shutdown(wait=True)
