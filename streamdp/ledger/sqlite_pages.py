@@ -67,7 +67,7 @@ class SpendPages:
         logged = {key.tobytes() for key in newest.keys[: newest.n]}
         for pages in _chunks(connection):
             keys, rows = page_codec.unpack(*zip(*pages, strict=True))
-            kept = np.array([key.tobytes() not in logged for key in keys]) if logged else np.ones(len(keys), np.bool_)
+            kept = np.array([key.tobytes() not in logged for key in keys], dtype=np.bool_)
             yield keys[kept], rows[kept]
         yield newest.keys[: newest.n], newest.rows[: newest.n]
 

@@ -332,6 +332,18 @@ def test_old_periods_are_deleted_and_never_open_again(
         assert snapshot.committed_at == NOW + 5 * LENGTH
 
 
+def test_what_is_left_after_all_periods_were_deleted_can_be_counted(place: str) -> None:
+    cap = "eps=2 per 10 minutes, late 20 minutes"
+    with open_store(place, cap, NOW) as store:
+        assert admit(store, "ann") == [True]
+        commit(store, 1)
+    with open_store(place, cap, NOW + 9 * LENGTH) as store:
+        for step, person in ((2, None), (3, "bob")):  # None: no row is written where the others were deleted
+            assert admit(store, person) == [True]
+            commit(store, step)
+        assert ledger_status(place, now=NOW + 9 * LENGTH).people == 1
+
+
 def test_a_commit_that_fails_deletes_nothing(place: str) -> None:
     with open_store(place, CAP, NOW) as store:
         assert admit(store, "ann") == [True]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
@@ -94,17 +94,27 @@ def test_a_thread_ends_when_no_call_comes_and_a_later_call_gets_another(monkeypa
     several.shutdown(wait=True)
 
 
-def test_a_call_that_comes_while_the_thread_ends_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moment", ["get", "empty"])
+def test_a_call_that_comes_while_the_thread_ends_is_made(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     several, made = calls.Calls(), threading.Event()
     late = threading.Thread(target=lambda: several.submit(made.set))
 
     class Queue(SimpleQueue[Any]):
-        def empty(self) -> bool:
-            """What the thread asks before it ends: the other call comes between the answer and the end."""
-            found = super().empty()
-            if late.ident is None:
+        def come(self, now: str) -> None:
+            if now == moment and late.ident is None:
                 late.start()
                 late.join(0.1)
+
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            try:
+                return super().get(block, timeout)
+            except Empty:
+                self.come("get")
+                raise
+
+        def empty(self) -> bool:
+            found = super().empty()
+            self.come("empty")
             return found
 
     monkeypatch.setattr(calls, "IDLE_S", 0.01)
@@ -112,3 +122,18 @@ def test_a_call_that_comes_while_the_thread_ends_is_made(monkeypatch: pytest.Mon
     several.submit(lambda: None).result(60)
     assert made.wait(60)
     several.shutdown(wait=True)
+
+
+def test_a_call_that_began_when_an_exception_came_has_ended_when_its_thread_is_closed() -> None:
+    several, made = calls.LongCalls(lambda error: None, calls.Loop()), threading.Event()
+    begin = several._calls.submit
+
+    def interrupted(call: Callable[[], Any]) -> Future[Any]:
+        begin(call)
+        raise Interrupted
+
+    several._calls.submit = interrupted  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        several.submit(lambda: made.wait(0.05) or made.set())
+    several.close(pytest.fail)
+    assert made.is_set()
