@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
-
 from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError, is_number
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, REPORT_AFTER_S
 from streamdp.runtime.protocols import DeadLetters
@@ -155,9 +153,8 @@ class LongCalls:
         self._on_retry, self._loop = on_retry, loop
         self._calls = Calls()
         self._stopped_at: float | None = None
-        # the last call, until `result` or `ends` has returned what it became; then None
+        # the last call, until `result` has returned what it became; then None
         self.call: Future[Any] | None = None
-        self.left = False  # whether a call that goes on was given up
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Begin a `call`, after those before it."""
@@ -174,10 +171,10 @@ class LongCalls:
         while True:
             self._loop.wait([future], timeout)
             if future.done():
-                self._forget(future)
+                if future is self.call:
+                    self.call = None
                 return future.result()
             if self.stopped_for() > LEAVE_AFTER_S:
-                self.left = True
                 raise StoreUnavailableError(
                     f"a call of the database did not end within {LEAVE_AFTER_S:g} s after the stop; the next run"
                     " learns what was not committed"
@@ -198,15 +195,9 @@ class LongCalls:
         return future.result()
 
     def ends(self, future: Future[Any]) -> bool:
-        """Wait for the future of a call for `LEAVE_AFTER_S` at most. Return whether it has ended; else it is left."""
-        self._loop.wait([future], LEAVE_AFTER_S)
-        self.left = not future.done()
-        self._forget(future)
-        return not self.left
-
-    def _forget(self, future: Future[Any]) -> None:
-        if future is self.call and future.done():
-            self.call = None
+        """Wait for the future of a call, after `stop` no longer than `LEAVE_AFTER_S`. Return whether it has ended."""
+        self._loop.wait([future], max(0.0, LEAVE_AFTER_S - self.stopped_for()))
+        return future.done()
 
     def stop(self) -> None:
         """From now on, wait for at most `LEAVE_AFTER_S`."""
@@ -220,17 +211,16 @@ class LongCalls:
     def close(self, leave: Callable[[], None]) -> None:
         """End the thread after the last call.
 
-        Wait for that, but no longer than `ends`, and not for a call left. `leave` is called if a call goes on, also if
-        an exception, such as Ctrl-C, ends the wait: the call still uses the database, which must not be closed.
+        Wait for that, but no longer than `ends`. `leave` is called if a call goes on, also if an exception, such as
+        Ctrl-C, ends the wait: the call still uses the database, which must not be closed.
         """
+        ended = self.call is None
         try:
-            if self.call is not None and not self.left:
-                self.left = True
-                self.ends(self.call)
+            ended = self.call is None or self.ends(self.call)
         finally:
-            if self.left:
+            if not ended:
                 leave()
-            self._calls.shutdown(wait=not self.left)
+            self._calls.shutdown(wait=ended)
 
     def retry(
         self, call: Callable[[], T], *, give_up_s: float = GIVE_UP_S, longest_delay_s: float = LONGEST_DELAY_S
@@ -240,18 +230,13 @@ class LongCalls:
         `call` may be repeated after `StoreUnavailableError` and `SourceUnavailableError`; after a stop these errors are
         raised when `give_up_s` seconds have passed. Two calls are at most `longest_delay_s` seconds apart.
         """
-        backoff = wait_exponential(multiplier=0.1, max=longest_delay_s)
-        trying = Retrying(
-            retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
-            wait=lambda state: self._loop.randomness(0.0, backoff(state)),
-            stop=lambda _: self.stopped_for() > give_up_s,
-            sleep=self._loop.sleep,
-            before_sleep=self._before_retry,
-            reraise=True,
-        )
-        return trying(call)
-
-    def _before_retry(self, state: RetryCallState) -> None:
-        error = None if state.outcome is None else state.outcome.exception()
-        if error is not None:
-            self._on_retry(error)
+        delay_s = 0.1
+        while True:
+            try:
+                return call()
+            except (StoreUnavailableError, SourceUnavailableError) as error:
+                if self.stopped_for() > give_up_s:
+                    raise
+                self._on_retry(error)
+            self._loop.sleep(self._loop.randomness(0.0, delay_s))
+            delay_s = min(2.0 * delay_s, longest_delay_s)

@@ -14,9 +14,11 @@ import pytest
 
 from streamdp import LDPASGDRegressor, Runner, Store
 from streamdp.data.records import Shard
+from streamdp.errors import StoreUnavailableError
 from streamdp.runtime import calls
 from streamdp.store.snapshot import Snapshot
 from streamdp.store.store import Store as AnyStore
+from tests.support.clock import FakeClock
 from tests.support.memory import MemorySource
 
 
@@ -137,3 +139,38 @@ def test_a_call_that_began_when_an_exception_came_has_ended_when_its_thread_is_c
         several.submit(lambda: made.wait(0.05) or made.set())
     several.close(pytest.fail)
     assert made.is_set()
+
+
+def test_the_call_that_is_known_may_go_on() -> None:
+    several = calls.LongCalls(lambda error: None, calls.Loop())
+    assert several.within(lambda: 1, 60.0) == 1
+    assert several.call is None
+    first, second = threading.Event(), threading.Event()
+
+    def meanwhile() -> None:
+        with pytest.raises(StoreUnavailableError):
+            several.within(second.wait, 0.0)
+        first.set()
+
+    assert several.result(several.submit(first.wait), 0.0, meanwhile)
+    assert several.call is not None
+    second.set()
+    several.close(pytest.fail)
+
+
+def test_a_call_that_was_left_is_not_waited_for_again() -> None:
+    clock, gate = FakeClock(), threading.Event()
+    loop = calls.Loop(clock=clock, wait=lambda calls, seconds: clock.sleep(seconds))
+    several, left = calls.LongCalls(lambda error: None, loop), list[bool]()
+    clock.sleep(1000.0)
+    several.stop()
+    clock.sleep(5.0)
+    future = several.submit(gate.wait)
+    assert not several.ends(future)
+    assert clock() == 1000.0 + calls.LEAVE_AFTER_S
+    clock.sleep(0.1)
+    with pytest.raises(StoreUnavailableError):
+        several.result(future, 0.0, pytest.fail)
+    several.close(lambda: left.append(True))
+    assert (left, clock()) == ([True], 1000.1 + calls.LEAVE_AFTER_S)
+    gate.set()
