@@ -307,10 +307,10 @@ class Windows(Collector):
         plan, problem, free = self.plan, self.problem, self.method.free
         needs = free_units(problem.intercept, problem.given_domain, plan.smoothness, plan.strong_convexity)
         bounded = np.append(columns.numeric, problem.target is not None)
-        usual, steps = "private" if free else "declared", {'method="newton"': free}
-        found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})
         levels = {j: columns.typical[j][1] for each in columns.apart for j in each if j not in columns.own}
         bounded[list(levels)] = True
+        usual, steps = "private" if free else "declared", {'method="newton"': free}
+        found = scaling_of(plan.scaling, usual, bool(bounded.any()), {"declared": needs, "private": needs | steps})
         scales = Scales(np.flatnonzero(bounded & (found == "private")), len(columns), columns.private, levels)
         return None if found == "none" else problem.target, scales
 

@@ -53,6 +53,7 @@ _LONGEST = 3.5  # so many batches of a search of columns are enough
 _AFTER = 0.25  # after a change the first batch has this many N_0
 _PRIOR = 0.5  # the weight of a Hessian from before a change
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
+_KNOWING = 0.25  # of the most information of a block: the least of those that all are compared with
 _BENT = 0.3  # the share by which a gradient may change otherwise than by A on the way to the answer
 _FLOOR = 0.3  # of the noise of A, for rounds about the same records
 _LOST = 100.0  # a deviation of coefficients over sigma, far above any prior's
@@ -493,9 +494,9 @@ class Newton(Growing):
 
         That is in the present units. The way from its query point adds the noise of A and a share of the gradient, by
         which A changes on it. Without changes to follow, the average over all of the past is wanted: the share is 0.
-        Only what a way adds beyond the best block counts, but for merged ones. If `whole`, all of it does, and so does
-        as noise what another scale may have cut. With several classes, the query points are replaced by the gradients
-        there of `ClassProblem`, so that A is 1.
+        Only what a way adds beyond the best of the large blocks counts, but for merged ones. If `whole`, all of it
+        does, and so does as noise what another scale may have cut. With several classes, the query points are replaced
+        by the gradients there of `ClassProblem`, so that A is 1.
         """
         d, q, blocks = self.curvature.parameters, self.curvature.columns, state.blocks if blocks is None else blocks
         counts = np.maximum(blocks[:, change.WEIGHT], 1e-300)
@@ -515,7 +516,8 @@ class Newton(Growing):
         if self._follow:
             errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
         if not (whole or state.merged):
-            errors -= errors[: change.used(blocks)].min()
+            known = information >= _KNOWING * information.max()
+            errors = np.maximum(errors - errors[known].min(), 0.0)
         if state.merged:  # many old blocks have one error in common, so their noise must be known well
             spread = (
                 self._spread(state, np.append(point[:q], state.sigma))
