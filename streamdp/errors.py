@@ -27,7 +27,7 @@ BUDGETS = dict.fromkeys(("epsilon", "eps"), "eps=1") | {"delta": "eps=1,delta=1e
 """The budget that is meant by a name that other libraries have for a parameter; every way to set one hints at it."""
 
 
-CLI_PACKAGES = ("polars", "rich", "typer", "yaml")
+CLI_PACKAGES = ("polars", "rich", "tenacity", "typer", "yaml")
 """The packages of the extra `cli`, by the names of their modules."""
 
 

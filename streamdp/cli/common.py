@@ -140,7 +140,7 @@ def need_clients() -> None:
     """Raise `ConfigError` if the extra `kafka` is not installed."""
     from importlib.util import find_spec
 
-    if not all(map(find_spec, ("kafka", "prometheus_client"))):
+    if not all(map(find_spec, ("kafka", "tenacity", "prometheus_client"))):
         raise ConfigError(needs("Kafka", "kafka"))
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
+
 from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError, is_number
 from streamdp.runtime.defaults import COMMIT_RECORDS, COMMIT_SECONDS, POLL_TIMEOUT_S, REPORT_AFTER_S
 from streamdp.runtime.protocols import DeadLetters
@@ -230,13 +232,18 @@ class LongCalls:
         `call` may be repeated after `StoreUnavailableError` and `SourceUnavailableError`; after a stop these errors are
         raised when `give_up_s` seconds have passed. Two calls are at most `longest_delay_s` seconds apart.
         """
-        delay_s = 0.1
-        while True:
-            try:
-                return call()
-            except (StoreUnavailableError, SourceUnavailableError) as error:
-                if self.stopped_for() > give_up_s:
-                    raise
-                self._on_retry(error)
-            self._loop.sleep(self._loop.randomness(0.0, delay_s))
-            delay_s = min(2.0 * delay_s, longest_delay_s)
+        backoff = wait_exponential(multiplier=0.1, max=longest_delay_s)
+        trying = Retrying(
+            retry=retry_if_exception_type((StoreUnavailableError, SourceUnavailableError)),
+            wait=lambda state: self._loop.randomness(0.0, backoff(state)),
+            stop=lambda _: self.stopped_for() > give_up_s,
+            sleep=self._loop.sleep,
+            before_sleep=self._before_retry,
+            reraise=True,
+        )
+        return trying(call)
+
+    def _before_retry(self, state: RetryCallState) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        if error is not None:
+            self._on_retry(error)

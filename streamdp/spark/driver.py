@@ -17,11 +17,10 @@ these machines.
 
 import contextlib
 import secrets
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -30,6 +29,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from streamdp.config.job import Accepted, JobConfig
 from streamdp.data.records import Position, Shard
@@ -71,18 +71,10 @@ from streamdp.spark.task import (
 from streamdp.store.snapshot import ON_SPARK, Counts, Part, Snapshot, counts_sum
 from streamdp.store.store import Store
 
-T = TypeVar("T")
-TRIES = 600
-"""How often the database is called, each second, while it does not answer."""
-
-
-def _patiently(call: Callable[[], T]) -> T:
-    for _ in range(TRIES - 1):
-        try:
-            return call()
-        except StoreUnavailableError:
-            time.sleep(1.0)
-    return call()
+_patiently = Retrying(
+    retry=retry_if_exception_type(StoreUnavailableError), wait=wait_fixed(1), stop=stop_after_attempt(600), reraise=True
+)
+"""What a call of the database returns; repeated each second, at most so often, while the database does not answer."""
 
 
 class _Batch(NamedTuple):

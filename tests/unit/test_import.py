@@ -43,7 +43,7 @@ def test_the_version_is_said_without_any_package() -> None:
 try: start()
 except SystemExit as end: assert not end.code""")
     assert "streamdp.cli.start" in found
-    assert not found & {*HEAVY, "numpy", "scipy", "river", "yaml", "importlib.metadata"}
+    assert not found & {*HEAVY, "numpy", "scipy", "river", "yaml", "tenacity", "importlib.metadata"}
 
 
 def test_the_check_sees_what_is_loaded() -> None:
@@ -94,10 +94,12 @@ def test_without_the_extra_cli_estimators_work_and_the_rest_says_what_to_install
     answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     sentence = " needs the extra cli: pip install '.[cli]' in a copy of streamdp's repository"
     said = [line.removesuffix(sentence) for line in answer.stdout.splitlines()]
+    frames, classes = ["a table or a data frame"] * 3, ["streamdp.Runner", "streamdp.Worker"]
+    alone = {"polars": frames, "tenacity": classes}
     if absent == ("rich",):  # for a display on a terminal
         assert '"learned": 1' in answer.stdout
     else:
-        assert said == ["a table or a data frame"] * (3 if "polars" in absent else 0), answer.stderr
+        assert said == (frames + classes if absent == CLI_PACKAGES else alone.get(absent[0], [])), answer.stderr
         assert answer.stderr == f"streamdp: the command streamdp{sentence}\n"
         assert answer.returncode == 6
 
