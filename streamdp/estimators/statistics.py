@@ -507,14 +507,16 @@ class Statistics(Estimator):
                     columns += [*zip(*_apart(several, names), strict=True)]
             if len({column for column, _ in columns}) < len(columns):
                 raise ConfigError(f"{one.name!r}: expected each feature once in a statistic, for consistent tables")
-            for column, kinds in columns:
+            assert isinstance(self._features, SchemaFeatures), "something was released"
+            named = [self._features.declarations[column].pieces[0].name for column, _ in columns]  # such as log(income)
+            for column, (_, kinds) in zip(named, columns, strict=True):
                 if values.setdefault(column, kinds) != kinds:
                     raise ConfigError(f"{column!r}: expected the same edges in all statistics, for consistent tables")
             found = self._estimated(DeclaredCount(**vars(one)), 1.0, self.learner)
             if all(one is not other for other in self.declared) and (total := found[:, 0].sum()) > 0:
                 found = found * (self.learner.weight / total)
             deviation = float(np.sqrt(np.mean((found[:, 2] - found[:, 1]) ** 2))) / 2
-            counted.append(Counted(one.name, tuple(column for column, _ in columns), found[:, 0], deviation))
+            counted.append(Counted(one.name, tuple(named), found[:, 0], deviation))
         return Tables(values, counted, int(self.learner.weight))
 
     def _doubts(self, one: Declared, estimated: list[list[float]], z: float, learner: object) -> list[str | None]:

@@ -72,6 +72,17 @@ def test_drawn_records_have_the_dependence_of_the_tables() -> None:
     assert (drawn["region"] == "a").mean() == pytest.approx(0.6, abs=0.05)
 
 
+def test_a_drawn_number_has_the_name_of_its_transform() -> None:
+    declared, features = (
+        {"h": {"histogram": "income", "edges": [0, 1, 3]}},
+        {"income": {"bounds": (1, 20), "transform": "log"}},
+    )
+    model = stats.Statistics(declared, features, "eps=1", "window", seed=1)
+    model.learn_many(pl.DataFrame({"income": [2.0, 9.0] * 500}))
+    model.close_batch()
+    assert model.tables().draw(9).columns == ["log(income)"]
+
+
 def test_what_has_no_tables_says_so() -> None:
     mean = stats.Statistics({"m": {"mean": "age"}}, FEATURES, "eps=1", "window")
     mean.learn_many(people(1_000))
