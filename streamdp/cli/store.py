@@ -127,11 +127,10 @@ def weights(
     as_json: AsJSON = False,
 ) -> None:
     """The weights of the model, and their intervals, if it has them."""
-    from streamdp.serving.publish import needs
-    from streamdp.serving.publish import weights as list_weights
+    from streamdp.serving.publish import needs, shown_weights
 
     model = _committed(store, job)
-    found = list_weights(model.estimator, level)
+    found = shown_weights(model, level)
     model.estimator.need_learned("weights")
     baselines = {name: shown(baseline) for name, baseline in model.definition.schema_.baselines().items()}
     beside = [baselines.get(w.name) for w in found]

@@ -7,7 +7,7 @@ from streamdp.privacy.guarantees import ApproxDP, Budget, GaussianDP
 from streamdp.privacy.statement import with_notes
 from streamdp.service.jobs import Job
 from streamdp.serving.doubts import doubts
-from streamdp.serving.publish import weights
+from streamdp.serving.publish import shown_weights
 from streamdp.serving.snapshots import Model
 from streamdp.store.snapshot import Counts
 
@@ -90,7 +90,7 @@ def weight_rows(model: Model) -> list[dict[str, object]]:
     bases = model.definition.schema_.baselines()
     units = {name: f" ({given['unit']})" for name, given in schema.words()["features"].items() if "unit" in given}
     rows = []
-    for weight in weights(model.estimator):
+    for weight in shown_weights(model):
         plain = target.unit or target.column
         gained = "score" if classes is not None else plain if model.estimator.link is None else f"log of {plain}"
         if weight.name == "(error spread)" and target.transform is None:

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -253,6 +253,19 @@ def weights(estimator: Any, level: float = 0.95) -> list[Weight]:
     return out
 
 
+def shown_weights(model: Model, level: float = 0.95) -> list[Weight]:
+    """List the coefficients of a committed `model` as `weights` does, in the unit of the target column."""
+    scale, linear = model.definition.schema_.target.scale or 1.0, model.estimator.link is None
+
+    def plain(name: str, number: float | None) -> Any:
+        if number is None:
+            return None
+        return scale * number if linear else number + math.log(scale) * (name == "(intercept)")
+
+    found = weights(model.estimator, level)
+    return [replace(w, **{end: plain(w.name, getattr(w, end)) for end in ("value", "low", "high")}) for w in found]
+
+
 def need_model(estimator: Estimator) -> None:
     """Raise `NotAvailableError` if an `estimator` has statistics, and so no weights and no predictions."""
     if getattr(estimator, "statistics", None) is not None:
@@ -306,7 +319,7 @@ def document(model: Model, holdout: dict[str, object] | None = None) -> dict[str
     if estimator.estimated is not None:
         out["statistics"] = estimator.estimated.rows()
     if model.definition.has_model:
-        given = map(asdict, weights(estimator))
+        given = map(asdict, shown_weights(model))
         out["weights"] = [{key: value for key, value in row.items() if value is not None} for row in given]
     out["doubts"] = model.doubts
     if (quality := model.quality) is not None:

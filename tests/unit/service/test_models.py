@@ -110,7 +110,7 @@ def test_predictions_are_those_of_the_model(tmp_path: Path, text: Callable[[floa
             assert shares == pytest.approx(expected, rel=1e-12)
 
 
-def test_predictions_of_a_regressor_are_in_the_unit_of_the_column(tmp_path: Path) -> None:
+def test_predictions_and_weights_of_a_regressor_are_in_the_unit_of_the_column(tmp_path: Path) -> None:
     schema = {"features": {"a": [0, 10]}, "target": {"column": "b", "bounds": [0, 100], "scale": 10}}
     config = job(
         tmp_path, source=FILE, schema=schema, cap=None, model={"estimator": "LDPASGDRegressor", "budget": "eps=8"}
@@ -127,6 +127,8 @@ def test_predictions_of_a_regressor_are_in_the_unit_of_the_column(tmp_path: Path
         assert found["doubts"] == http.get("/v1/models/late/weights").json()["doubts"]
         assert {*found["doubts"]} <= {*http.get("/v1/models/late").json()["doubts"]}
         assert abs(found["predictions"][0] - 70) < 20
+        slope, at_0, *_ = (row["value"] for row in http.get("/v1/models/late/weights").json()["weights"])
+        assert found["predictions"] == [pytest.approx(7 * slope + at_0, rel=1e-9)]
 
 
 UNFIT = [
