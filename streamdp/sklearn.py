@@ -35,7 +35,7 @@ from streamdp.estimators.hints import NO_WEIGHTS, check_parameters
 from streamdp.estimators.parameters import documented
 from streamdp.estimators.traps import say_nothing, warn_if_many, warn_if_repeated, warn_if_scaled
 from streamdp.optim.losses import Hinge, Loss, LossName
-from streamdp.privacy.guarantees import ApproxDP, PureDP, parse_budget
+from streamdp.privacy.guarantees import parse_budget, with_delta
 from streamdp.privacy.statement import with_notes
 
 with needing("streamdp.sklearn", "sklearn"):
@@ -214,9 +214,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _begin(self, labelled: bool, X: Any, rows: int | None, **given: Any) -> None:
         """Make the model. `rows` is how many there are in all, which is public; None if it is not known."""
         check_choice("trust", self.trust, tuple(ANSWERS))
-        budget = parse_budget(self.budget)
-        if self.trust in NEED_DELTA and isinstance(budget, PureDP):
-            budget = ApproxDP(budget.epsilon, usual_delta(rows))
+        budget = with_delta(self.budget, usual_delta(rows)) if self.trust in NEED_DELTA else parse_budget(self.budget)
         given |= {"loss": self.loss, "budget": budget, "intercept": self.fit_intercept, "seed": self._seed()}
         given |= {"features": self._public(X.shape[1])}
         window = {"window": WHOLE_FILE, "items_per_user": 1} if self.trust == "window" else {}

@@ -15,7 +15,7 @@ from streamdp.errors import BudgetError
 from streamdp.estimators.door import Trust, chosen, trust_of
 from streamdp.estimators.statistics import need_delta
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
-from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget
+from streamdp.privacy.guarantees import ApproxDP, Budget, PureDP, parse_budget, with_delta
 from streamdp.privacy.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
@@ -151,16 +151,16 @@ def _mapping(settings: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 def _add_delta(job: dict[str, Any], model: dict[str, Any], needs: bool) -> None:
     """Add delta to a budget and a cap without one, if the learner needs it: a cap of k budgets has k times theirs."""
-    given = model.get("budget")
+    given = "eps=1" if model.get("budget") is None else model["budget"]
     try:
-        budget = PureDP(1.0) if given is None else parse_budget(given)
+        budget = parse_budget(given)
         cap = None if job.get("cap") is None else parse_cap(job["cap"])
     except BudgetError:
         return
     mechanism = MECHANISMS.get(str(model.get("mechanism")))
     needs |= mechanism is not None and PureDP not in mechanism.serves
-    if needs and isinstance(budget, PureDP):
-        budget = ApproxDP(budget.epsilon, usual_delta(job.get("expected_records")))
+    if needs:
+        budget = with_delta(given, usual_delta(job.get("expected_records")))
     model["budget"] = str(budget)
     if needs and cap is not None and isinstance(budget, ApproxDP):
         job["cap"] = str(_counting(cap, budget))

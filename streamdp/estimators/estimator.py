@@ -15,7 +15,7 @@ import copy
 import os
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -59,13 +59,12 @@ from streamdp.optim.losses import LOSSES, Loss, loss_for
 from streamdp.privacy.entropy import AnyRng, Entropy, SeededEntropy, entropy, fresh_words
 from streamdp.privacy.guarantees import (
     SERVICEABLE,
-    ApproxDP,
     Budget,
     Guarantee,
-    PureDP,
     about_delta,
     amount,
     parse_budget,
+    with_delta,
 )
 from streamdp.privacy.release import JOINED, LEFT_OUT, READS, REFUSED
 from streamdp.privacy.statement import statement
@@ -140,9 +139,8 @@ class Estimator(river_base.Estimator, Parameters):
     def _set_up(self) -> None:
         """Check the parameters, and make what does not depend on the features."""
         usual = WITH_DELTA if self._needs_delta else self.learns.default_budget
-        budget = usual if self.budget is None else parse_budget(self.budget)
-        if self._needs_delta and isinstance(self.budget, str) and isinstance(budget, PureDP):
-            budget = ApproxDP(budget.epsilon, WITH_DELTA.delta)  # as for a job; the guarantee says it
+        read = partial(with_delta, delta=WITH_DELTA.delta) if self._needs_delta else parse_budget
+        budget = usual if self.budget is None else read(self.budget)  # as for a job; the guarantee says the delta
         self._admission.budget = budget
         if not isinstance(self.intercept, bool | np.bool_):
             raise ConfigError(f"intercept: expected True or False, got {self.intercept!r}")

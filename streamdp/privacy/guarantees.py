@@ -249,6 +249,19 @@ def parse_budget(text: str | Budget) -> Budget:
     raise BudgetError(f"{expected}, got {text!r}")
 
 
+def with_delta(given: str | Budget, delta: float) -> Budget:
+    """Return a budget for what needs a delta: a text that says nothing of it gets this `delta`.
+
+    Raises `BudgetError` for a text with delta=0, and as `parse_budget`.
+    """
+    budget = parse_budget(given)
+    if not (isinstance(given, str) and isinstance(budget, PureDP)):
+        return budget
+    if "delta" in given.lower():
+        raise BudgetError(f"budget: expected a delta above 0, such as {delta:g}, got 0: this has no pure epsilon")
+    return ApproxDP(budget.epsilon, delta)
+
+
 def no_budget(found: object) -> BudgetError:
     """The error for what is `found` where a budget is expected: the end of each dispatch by kinds of budgets."""
     return BudgetError(f"expected PureDP, ApproxDP or GaussianDP, got {type(found).__name__}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamdp import estimators
+from streamdp import PanPrivateRegressor, estimators
 from streamdp.config.definition import read_definition
 from streamdp.config.job import JobConfig, make_config
 from streamdp.config.model import ModelConfig
@@ -13,6 +13,7 @@ from streamdp.config.prospect import cheaper
 from streamdp.config.trust import ESTIMATORS
 from streamdp.errors import ConfigError
 from streamdp.learners.alike import alike
+from streamdp.sklearn import PrivateRegressor
 
 FILE: dict[str, Any] = {"type": "csv", "path": "data.csv"}
 KAFKA: dict[str, Any] = {"type": "kafka", "topic": "t", "brokers": "b:1"}
@@ -101,6 +102,20 @@ def test_delta_is_below_a_tenth_of_the_inverse_of_the_expected_records(records: 
     assert records is None or delta <= 0.1 / records
     mine = job(model={"trust": "process", "budget": "eps=2,delta=1e-5"}, expected_records=records)
     assert mine.model.budget == "eps=2,delta=1e-05"
+
+
+def test_a_delta_of_0_is_no_text_without_a_delta() -> None:
+    text = "eps=1,delta=0"
+    asked = PrivateRegressor(bounds=(-1, 1), target_bounds=(0, 1), trust="process", budget=text)
+    made = [
+        lambda: job(model={"trust": "process", "budget": text}),
+        lambda: PanPrivateRegressor(features=["a"], budget=text),
+        lambda: asked.fit([[0.0]], [0.0]),
+    ]
+    for one in made:
+        with pytest.raises(ValueError, match="expected a delta above 0"):
+            one()
+    assert job(model={"trust": "nobody", "budget": text}).model.budget == "eps=1"
 
 
 @pytest.mark.parametrize("given", [{}, {"budget": "eps=1"}], ids=str)
