@@ -106,7 +106,7 @@ def test_delta_is_below_a_tenth_of_the_inverse_of_the_expected_records(records: 
 
 def test_a_delta_of_0_is_no_text_without_a_delta() -> None:
     text = "eps=1,delta=0"
-    asked = PrivateRegressor(bounds=(-1, 1), target_bounds=(0, 1), trust="process", budget=text)
+    asked = PrivateRegressor(bounds=(-1, 1), target=(0, 1), trust="process", budget=text)
     made = [
         lambda: job(model={"trust": "process", "budget": text}),
         lambda: PanPrivateRegressor(features=["a"], budget=text),
