@@ -70,7 +70,8 @@ def change_cap(
         typer.echo(f"the cap is {cap}")
         return
     need_stdin()
-    people = [person for line in sys.stdin.read().split("\n") if (person := line.removesuffix("\r"))]
+    lines = sys.stdin.read().removeprefix("\ufeff").split("\n")  # editors of Windows begin a file with this mark
+    people = [person for line in lines if (person := line.removesuffix("\r"))]
     caps = dict.fromkeys(people, None if cap == "none" else cap)
     unknown = set_caps(store_of(store)[0], caps, accept=accept_budget)
     hint = "" if not unknown else f"; {unknown:,} of them have no records here: is it how the job writes its subjects?"

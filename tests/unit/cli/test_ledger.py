@@ -123,7 +123,7 @@ def test_caps_of_people_come_from_standard_input(
     quick: Quick, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick("run", write(tmp_path, "late"))
-    monkeypatch.setattr("sys.stdin", io.StringIO("p1\r\np2\n\nnobody\np2\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffp1\r\np2\n\nnobody\np2\n"))
     said = "3 people have the cap eps=6; 1 of them have no records here: is it how the job writes its subjects?\n"
     assert quick("ledger", "set-cap", "people.db", "eps=6", "--subjects")[:2] == (0, said)
     quick("run", write(tmp_path, "again"))
