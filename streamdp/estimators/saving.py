@@ -59,7 +59,8 @@ def _written(name: str, value: object) -> object:
         text = json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError):
         raise ConfigError(f"save: expected {name} of plain values (text, numbers, lists, mappings)") from None
-    if plain != json.loads(text):
+    names = plain if name in ("features", "classes") and isinstance(plain, list) else []
+    if plain != json.loads(text) or any(isinstance(one, list) for one in names):
         raise ConfigError(f"save: expected {name} with text as names")
     return plain
 

@@ -110,6 +110,9 @@ def test_no_state_within_a_batch_and_no_ledger(tmp_path: Path) -> None:
         LDPASGDRegressor(features=["a"], ledger=Ledger("eps=1")).save(tmp_path / "m")
     with pytest.raises(ConfigError, match="plain values"):
         LDPASGDClassifier(features=["a"], classes=[frozenset(), 1]).save(tmp_path / "m")
+    for named in (LDPASGDRegressor(features=[("a", 1)]), LDPASGDClassifier(features=["a"], classes=[("x", 1), "y"])):
+        with pytest.raises(ConfigError, match="text as names"):  # JSON has no tuples: no file could be loaded
+            named.save(tmp_path / "m")
     with pytest.raises(ConfigError, match="text as names"):
         LDPASGDRegressor(features={1: (0, 1)}).save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
