@@ -72,11 +72,13 @@ def decimal_places(name: str, places: object) -> int:
 
 
 def declared_categories(name: str, categories: Iterable[str], least: int = 2) -> tuple[str, ...]:
-    """Return public categories, `least` or more distinct, non-empty texts. Else raises `SchemaError`, with the name."""
+    """Return public categories, `least` or more distinct texts or truth values. Raises `SchemaError`, with the name."""
     if isinstance(categories, set | frozenset):  # each process has its own order, and the first is the baseline
         raise SchemaError(f"{name!r}: expected a list of categories, got a set, which has no order")
     listed: tuple[Any, ...] = (
-        tuple(categories) if isinstance(categories, Iterable) and getattr(categories, "ndim", None) != 0 else (None,)
+        tuple(str(one).lower() if isinstance(one, bool) else one for one in categories)
+        if isinstance(categories, Iterable) and getattr(categories, "ndim", None) != 0
+        else (None,)
     )
     if not all(isinstance(c, str) and c for c in listed):
         raise SchemaError(f"{name!r}: expected non-empty strings as public categories")
@@ -189,7 +191,7 @@ def declaration(name: str, declared: object) -> Declaration:
     if isinstance(declared, str) or not isinstance(declared, Iterable):
         raise SchemaError(f"{name!r}: expected bounds (low, high) or a list of categories")
     values = list(declared)
-    if len(values) > 2 or any(isinstance(v, str) for v in values):
+    if len(values) > 2 or any(isinstance(v, str | bool) for v in values):
         return _mapped(name, {"categories": declared if isinstance(declared, set | frozenset) else values})
     return _mapped(name, {"bounds": values})
 

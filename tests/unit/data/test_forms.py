@@ -229,3 +229,10 @@ def test_a_device_does_not_know_decimals() -> None:
     job = {"job": "x", "source": {"type": "http"}, "schema": {"features": {"a": [0, 1]}, "target": target}}
     with pytest.raises(ConfigError, match="takes no reports over HTTP"):
         LocalAgreement.of("x", make_config(job | {"model": model}))
+
+
+@pytest.mark.parametrize("declared", [[False, True], {"categories": [False, True]}])
+def test_truth_values_are_categories_as_in_a_job(declared: Any) -> None:
+    schema = Schema({"member": declared})
+    assert schema.feature_names == ("member=true",)
+    assert [schema.encode_raw({"member": value}) for value in (True, "FALSE", 1)] == [[1], [0], [1]]
