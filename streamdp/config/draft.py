@@ -141,7 +141,7 @@ class DraftColumn:
         """
         finite = notation.usual(self.texts).cast(pl.Float64, strict=False).is_finite().fill_null(False)
         good = notation.fits(self.texts) & finite
-        if not good.any():
+        if not good.any() or self.texts.str.contains("^0[0-9]").any():  # postal codes are no numbers
             return None
         many = int(good.sum()) > MOST_CATEGORIES
         others = {text: self.counts[text] for text in self.texts.filter(~good)}

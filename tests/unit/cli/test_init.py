@@ -227,6 +227,7 @@ def test_dates_as_people_write_them_have_their_format(
     [
         ("day,y\n01/02/2020,1\n03/04/2020,2\n", ['format: "%d/%m/%Y", part', 'format: "%m/%d/%Y" fits, too']),
         ("a,y\n" + "1,Yes\n2,No\n3,NO\n" * 20, ["# some differ in case or blanks only, and count apart"]),
+        ("plz,y\n" + "10115,1\n01067,2\n10115,3\n" * 20, ['plz: ["10115", "01067"]']),
     ],
 )
 def test_what_data_leave_open_is_in_the_draft(tmp_path: Path, quick: Quick, content: str, notes: list[str]) -> None:
