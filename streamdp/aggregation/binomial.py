@@ -38,7 +38,7 @@ _TOLERANCE = 1 + 2e-9  # norms are checked up to 1e-9
 def gaussian_step(trials: int, log_cut: float) -> tuple[float, float]:
     """(kappa, tail) of Bin(trials, 1/2), as the theorem above uses them; (inf, 1) for one trial.
 
-    `log_cut` is the logarithm of the wanted tail: [lo, hi] has the half-width of Hoeffding's inequality for it. object
+    `log_cut` is the logarithm of the wanted tail: [lo, hi] has the half-width of Hoeffding's inequality for it. Any
     value gives a valid pair; a short interval makes the tail larger and kappa smaller.
     """
     if trials < 2:

@@ -118,7 +118,7 @@ def shared_numbers(budget: Budget, numbers: np.ndarray) -> np.ndarray:
 
 def _pure_mu_squared(epsilons: np.ndarray) -> np.ndarray:
     # mu = -2 Phi^-1(1 / (1 + e^eps)) loses precision near 0. The tangent at 0 is above it.
-    exact = -2 * scipy.special.ndtri(scipy.special.expit(-epsilons))
+    exact = -2 * scipy.special.ndtri_exp(scipy.special.log_expit(-epsilons))  # e^eps may overflow
     return np.where(epsilons < 1e-4, np.sqrt(np.pi / 2) * epsilons, exact) ** 2
 
 
