@@ -108,7 +108,7 @@ def _of_caps(old: Promise, new: Promise) -> Iterator[str]:
         yield f"a person could spend {old.cap} and now {new.cap}, a cap of another kind, and perhaps both together"
         return
     if allows_more(parse_cap(new.cap), parse_cap(old.cap)):
-        yield f"a person could spend {old.cap} and now {new.cap}"
+        yield f"a person could spend {old.cap} and now {new.cap} (cap: {old.cap} keeps it)"
     if new.time != old.time:
         yield f"a record's time was {_named(old.time)} and is now {_named(new.time)}, so it counts in another period"
 

@@ -62,7 +62,7 @@ _CHANGES = {
     "another_unit": "its numbers lie beyond the year 9999: declare unit: milliseconds or microseconds in schema.time",
     "too_late": "say in the cap how late records may come, such as late 90 days",
     "too_early": "compare schema.time with the data, or say in the cap how far ahead times may be, such as ahead 1 day",
-    "not_utf8": "set source.encoding, such as cp1252",
+    "not_utf8": "set source.encoding, such as cp1252 or utf-16",
     **dict.fromkeys(("too_few_fields", "too_many_fields"), "compare source.delimiter with the data"),
     "bad_budget": "give a number above 0",
 }

@@ -54,6 +54,11 @@ BY_DAY = {"trust": "nobody", "every": "1 day"}
 WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "a larger budget": ([(job(), 9)], job(budget="eps=2"), "spent eps=1 in all and now spends eps=2"),
     "a larger cap": ([(job(), 9)], job("eps=4"), "could spend eps=3 and now eps=4"),
+    "the delta of a cap for more, smaller spends": (
+        [(job("eps=20", model={"trust": "process"}), 9)],
+        job("eps=20", "eps=0.5", model={"trust": "process"}),
+        "now eps=20,delta=4e-07 (cap: eps=20,delta=2e-07 keeps it)",
+    ),
     "another kind of cap": ([(job(), 9)], job("mu=50"), "could spend eps=3 and now mu=50, a cap of another kind"),
     "a cap with delta": ([(job(), 9)], job("eps=300,delta=1e-5"), "a cap of another kind"),
     "a cap that renews": ([(job(), 9)], job("eps=3 per 1 minute"), "a cap of another kind"),
