@@ -58,8 +58,7 @@ class Charges:
         """Return the charges that a commit of `owners` writes, None for all, and what is pending after it."""
         found, rest = [], Charges()
         for owner, charges in self._of.items():
-            every = owners is None or owner is None
-            n = len(charges) if every else self._closed.get(owner, 0) if owner in (owners or ()) else 0
+            n = len(charges) if owners is None or owner is None else self._closed.get(owner, 0) * (owner in owners)
             found += charges[:n]
             if charges[n:]:
                 rest._of[owner] = charges[n:]

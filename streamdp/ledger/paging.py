@@ -84,7 +84,6 @@ class PagedRows(MemoryRows):
         self.errors = errors
         self._connection = connection
         self.owner: Owner = None
-        self._deleted = 0  # the last `write_pending` deleted the rows of periods before this one
         self._spends = spends_in(connection)
         self._logged_rows = 0
         self.charges = self._rest = Charges()
@@ -114,17 +113,12 @@ class PagedRows(MemoryRows):
 
         Raises `StoreMismatchError` if the ledger has another cap now.
         """
-        self.check_process()
+        connection = self.open_connection()
         if self._version >= 0 and self.charges:
             return
-        connection = self.open_connection()
         with self.errors():
             others = self._commits_of_others(connection)
-            if (
-                self._version >= 0
-                and self._spends.version(connection) == self._version
-                and others == self._known_others
-            ):
+            if self._spends.version(connection) == self._version and others == self._known_others:
                 return
             with transaction(connection):  # one, or another process may write to the log in between
                 self._check_cap(connection)
@@ -198,7 +192,7 @@ class PagedRows(MemoryRows):
     @property
     def is_full(self) -> bool:
         """Whether the next commit will write all rows to the table and remove them from memory."""
-        return self.cache.n > KEPT_SUBJECTS or self._deleted > 0
+        return self.cache.n > KEPT_SUBJECTS
 
     @property
     def n_subjects(self) -> int:
@@ -236,7 +230,6 @@ class PagedRows(MemoryRows):
         """
         if oldest and not all(same_kind(parse_cap(text), self._cap) for text, _ in read_caps(connection)):
             oldest = 0
-        self._deleted = oldest
         if self._version < 0 and self.charges:
             self.refresh()
         self._written, self._next, cache = _Written.NOWHERE, self._version, self.cache
@@ -259,7 +252,7 @@ class PagedRows(MemoryRows):
             self._add(connection, due)
         if oldest:
             self._spends.delete_before(connection, oldest)
-        self._next = self._spends.version(connection) if current else -1
+        self._next = self._spends.version(connection) if current and not oldest else -1
 
     def _add(self, connection: Connection, due: list[Charge]) -> None:
         """Add the charges that are due to the rows of the database."""
@@ -312,12 +305,11 @@ class PagedRows(MemoryRows):
     def mark_committed(self) -> None:
         """Note that the transaction of `write_pending` is on disk."""
         cache, places, written = self.cache, self._places, self._written
-        again = self._next < 0 or self._deleted > 0 or (written is _Written.TABLE and self.is_full)
-        self.charges, self._known, self._version, self._deleted, self._written = (
+        again = self._next < 0 or (written is _Written.TABLE and self.is_full)
+        self.charges, self._known, self._version, self._written = (
             self._rest,
             self.charged,
             -1 if again else self._next,
-            0,
             _Written.NOWHERE,
         )
         if again and not self.charges:
@@ -337,6 +329,6 @@ class PagedRows(MemoryRows):
             if (rest := self.charges.without(owners)) is not self.charges:
                 self.charges, self._version = rest, -1
             return
-        self.cache, self.charges, self._version, self._deleted = RowCache(), Charges(), -1, 0
+        self.cache, self.charges, self._version = RowCache(), Charges(), -1
         self._rest, self._written, self._next = self.charges, _Written.NOWHERE, -1
         self.charged, self._noted = self._known, None

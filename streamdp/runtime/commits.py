@@ -59,10 +59,8 @@ class Commits:
     def due(self) -> bool:
         """Whether it is time for a commit."""
         late = self.clock() - self._committed_at >= self.loop.commit_seconds
-        waits = self._overdue and self.shards.pending
-        return bool(
-            self.shards.pending >= self.most or waits or (late and self.shards.uncommitted) or self.shards.unpinned
-        )
+        full = self.shards.pending >= self.most or self._overdue
+        return full or (late and self.shards.uncommitted) or self.shards.unpinned
 
     @property
     def _overdue(self) -> bool:

@@ -3,12 +3,13 @@
 import os
 import random
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamdp import LDPASGDRegressor, Ledger, PanPrivateRegressor, PureDP, ShuffleRegressor
+from streamdp import LDPASGDRegressor, Ledger, PanPrivateRegressor, PureDP, ShuffleRegressor, Store
 from streamdp.errors import SchemaError, StoreError
 
 FEATURES = ["a", "b"]
@@ -108,8 +109,13 @@ def test_another_cap_of_a_subject_and_another_spend_hold_at_once() -> None:
     assert given.ledger.spent("ann").epsilon == 1
 
 
-def test_a_fork_and_a_closed_ledger_admit_nothing() -> None:
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_fork_and_a_closed_ledger_admit_nothing(stored: bool, tmp_path: Path) -> None:
+    """Also while spends wait for their commit."""
     given = model("eps=9")
+    if stored:
+        store = Store(tmp_path / "people.db", "job", "f", cap="eps=9")
+        given.ledger = store.ledger
     for _ in range(2):
         given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject="ann")
     if (child := os.fork()) == 0:
@@ -119,7 +125,7 @@ def test_a_fork_and_a_closed_ledger_admit_nothing() -> None:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    given.ledger.close()
+    (store if stored else given.ledger).close()
     with pytest.raises(StoreError, match="closed"):
         given.learn_one({"a": 0.5, "b": 0.5}, 0.5, subject="ann")
     assert not Ledger("eps=1").admit("ann", PureDP(2))

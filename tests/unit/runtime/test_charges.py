@@ -9,6 +9,7 @@ import pytest
 from streamdp import GaussianDP, LDPASGDRegressor
 from streamdp.data.records import Shard
 from streamdp.errors import LedgerConflictError
+from streamdp.privacy.release import JOINED
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.once import KINDS, kill_workers
@@ -138,3 +139,12 @@ def test_charges_that_are_read_again_are_compared_with_the_cap(place: str) -> No
             commit(store, ONE)
         store.rollback()
         assert charge(store, ONE, "ann") == [False]
+
+
+def test_who_was_found_before_a_roll_back_is_read_again(place: str) -> None:
+    with opened(place) as store:
+        assert charge(store, ONE, "ann", "ann") == [True, True]
+        assert charge(store, TWO, "bob") == [True]
+        found = store.ledger.prepare(["ann"])
+        store.ledger.rollback([ONE])
+        assert store.ledger.join(MU, found).tolist() == [JOINED]

@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import pytest
 from streamdp import LDPASGDRegressor, PureDP
 from streamdp.errors import LedgerConflictError
 from streamdp.ledger.stored import StoredLedger
+from streamdp.runtime.defaults import FIRST_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.runner import AGAIN, Progress, Runner
 from streamdp.store.report import ledger_status
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import Store
+from tests.support.clock import FakeClock
 from tests.support.memory import BAD, MemorySource
 from tests.support.records import items
 
@@ -118,6 +121,25 @@ def test_a_job_with_large_commits_is_not_kept_from_them(place: str, conflicts: l
         assert waiting  # else nobody was held back
         store.rollback()
         assert store.ledger.spent("s0").records == 50
+
+
+def test_a_job_that_learns_again_for_long_commits_before_it_gives_way(
+    tmp_path: Path, conflicts: list[LedgerConflictError]
+) -> None:
+    clock, stream = FakeClock(), items(40, 1)
+    with open_store(tmp_path, "a") as a, open_store(tmp_path, "b") as b:
+        second = runner(b, stream)
+
+        def on_progress(progress: Progress) -> None:
+            if conflicts:
+                clock.sleep(FIRST_S)
+            elif total(progress.counts) == 40:
+                second.run()
+
+        first = runner(a, stream, commit_records=40, commit_seconds=1e9, on_progress=on_progress, clock=clock)
+        first.source.poll = partial(lambda poll, most, timeout: poll(min(most, 10), timeout), first.source.poll)
+        first.run()
+    assert [total(commit.counts) for commit in Store.history(tmp_path / "people.db", job="a")] == [10, 40]
 
 
 @pytest.mark.slow
