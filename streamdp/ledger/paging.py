@@ -305,13 +305,8 @@ class PagedRows(MemoryRows):
     def mark_committed(self) -> None:
         """Note that the transaction of `write_pending` is on disk."""
         cache, places, written = self.cache, self._places, self._written
-        again = self._next < 0 or (written is _Written.TABLE and self.is_full)
-        self.charges, self._known, self._version, self._written = (
-            self._rest,
-            self.charged,
-            -1 if again else self._next,
-            _Written.NOWHERE,
-        )
+        again = written is _Written.TABLE and self.is_full
+        self.charges, self._known, self._version = self._rest, self.charged, -1 if again else self._next
         if again and not self.charges:
             self.cache, self._logged_rows = RowCache(), 0  # else the next `refresh` needs the keys
             return
