@@ -424,11 +424,6 @@ def test_merged_takes_the_widest_budget() -> None:
     assert one.merged(other).guarantee.budgets == (PureDP(2),)
 
 
-def test_merged_refuses_other_estimators() -> None:
-    with pytest.raises(ConfigError):
-        declared(LDPASGDRegressor).merged(declared(LDPSGDRegressor))
-
-
 @every
 def test_clone_forgets_and_keeps_the_settings(make: Callable[[], Any]) -> None:
     model = declared(make)

@@ -210,29 +210,6 @@ def test_batches_on_executors_are_those_of_one_process(
     assert "people must trust the driver's memory, too" in model.statement()
 
 
-@pytest.mark.campaign  # tests/unit/spark/test_gathering.py has the shards without Spark
-@pytest.mark.parametrize("estimator", ["PanPrivateClassifier", "ShuffleClassifier"])
-def test_a_batch_is_one_sum_over_all_shards(spark: SparkSession, tmp_path: Path, estimator: str) -> None:
-    """Three shards: pan-private with the noise of a seed, all numbers are the file runner's. Shuffled, the counts are,
-    and the weights are as near as at the noise of a budget of 50; three noises of a budget of 1 would not be."""
-    records = {name: values[:700] for name, values in rows(800).items()}
-    good = [i for i, origin in enumerate(records["origin"]) if origin != "XXX"]
-    records = {name: [values[i] for i in good] for name, values in records.items()}
-    settings = batched(tmp_path / "spark.db", estimator, 3)
-    settings["schema"] = {name: value for name, value in NO_BUDGETS.items() if name != "subject"}
-    del settings["cap"]
-    if estimator == "ShuffleClassifier":
-        settings["model"] |= {"budget": "eps=50,delta=1e-6"}
-    learn(frame(spark, records), settings)
-    ours, theirs = committed(settings["store"]).snapshot, learned_from_a_file(settings, records, tmp_path)
-    if estimator == "PanPrivateClassifier":
-        assert_same(ours, theirs)
-    else:
-        assert ours.counts == theirs.counts == Counts(len(good))
-        assert ours.state["place"] == theirs.state["place"]
-        np.testing.assert_allclose(ours.state["state"][:3], theirs.state["state"][:3], atol=0.3)
-
-
 def dies(snapshots: object) -> None:
     raise OSError("the driver is killed here")
 

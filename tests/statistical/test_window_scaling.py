@@ -26,7 +26,6 @@ from streamdp.scaling.window_moments import (
 )
 from streamdp.windows.records import WindowRecords
 from tests.support.audit import mu_lower_bound
-from tests.support.states import give_words, words_of
 
 MU = 3.0
 WIDE: dict[str, Any] = {"a": (-50.0, 70.0), "b": (-1.0, 1.0), "c": ["u", "v"]}
@@ -244,76 +243,6 @@ def test_a_window_spends_no_more_than_its_budget(
     assert rounds_of(columns, 5000, 1, share) == ROUNDS
     assert useful(noise_of(columns, 700, 1, share, 1), columns, 700)
     assert not useful(noise_of(columns, 100, 1, share, 1), columns, 100)
-
-
-def test_bounds_a_hundred_times_too_wide_cost_little() -> None:
-    """The mean absolute error on fresh records, of the mean of three seeded runs; the noise of y alone gives .24."""
-    X, y = raw(10_000)
-    fresh, truth = raw(5000, 1)
-
-    def error(scaling: str | None) -> float:
-        found = []
-        for seed in range(3):
-            learner = model(scaling, seed=seed)
-            learner.learn_encoded(X, y)
-            found.append(float(np.mean(np.abs(learner.predict_encoded(fresh) - truth))))
-        return float(np.mean(found))
-
-    assert error(None) < 0.27
-    assert error("none") > 0.5
-
-
-@pytest.mark.parametrize("bounds", [(-5000.0, 35_000.0), (-2e6, 1e6)])
-def test_a_raw_target_costs_little_if_its_bounds_are_declared(bounds: tuple[float, float]) -> None:
-    """A target of spread 3,400 around 15,000. The mean absolute error on fresh records, of the mean of three seeded
-    runs; the noise of y alone gives 480. Without bounds it costs more."""
-    (X, y), (fresh, truth) = raw(5000), raw(5000, 1)
-    y, truth = 15_000 + 2000 * y, 15_000 + 2000 * truth
-    constant = float(np.mean(np.abs(truth - np.median(y))))
-
-    def error(target: tuple[float, float] | None) -> float:
-        found = []
-        for seed in range(3):
-            learner = model(seed=seed, target=target)
-            learner.learn_encoded(X, y)
-            found.append(float(np.mean(np.abs(learner.predict_encoded(fresh) - truth))))
-        return float(np.mean(found))
-
-    assert error(bounds) < min(600, error(None))
-    assert error(None) < constant
-
-
-@pytest.mark.parametrize("target", [None, (-100.0, 200.0)])
-def test_weights_are_in_original_units_and_states_go_on(target: tuple[float, float] | None) -> None:
-    X, y = raw(20_000)
-    learner, other = model(seed=1, target=target), model(seed=1, target=target)
-    learner.learn_encoded(X[:10_000], y[:10_000])
-    state = learner.state_dict()
-    assert learner.weights["a"] == pytest.approx(100 / 60, rel=0.2)
-    assert learner.predict_one({"a": 28.0, "b": 0.0, "c": "u"}) == pytest.approx(0.0, abs=0.3)
-    other.load_state_dict(state)
-    give_words(other, words_of(learner))
-    np.testing.assert_array_equal(other.theta, learner.theta)
-    copied = SeededEntropy(7), SeededEntropy(7)
-    for each, rng in zip((learner, other), copied, strict=True):
-        give_words(each, rng)
-        each.learn_encoded(X[10_000:], y[10_000:])
-    np.testing.assert_array_equal(other.theta, learner.theta)
-    assert f"the centres and scales of {2 + (target is not None)} columns" in learner.statement()
-    for bad in ({"scales": -state["scales"]}, {"scales": state["scales"][:, :1]}, {"scales": state["scales"] * 3}):
-        with pytest.raises(ConfigError, match="scales"):
-            model(target=target).load_state_dict(state | bad)
-
-
-def test_learners_with_other_scales_are_merged_in_original_units() -> None:
-    X, y = raw(10_000)
-    parts = [model(seed=seed) for seed in range(2)]
-    for part, rows in zip(parts, np.split(np.arange(10_000), 2), strict=True):
-        part.learn_encoded(X[rows], y[rows])
-    merged = parts[0].merged(parts[1])
-    np.testing.assert_allclose(merged.theta, (parts[0].theta + parts[1].theta) / 2, rtol=1e-9)
-    merged.learn_encoded(X[:5000], y[:5000])
-    assert merged.n_windows == 3
 
 
 def test_where_scaling_is_impossible_it_is_off_or_an_error() -> None:

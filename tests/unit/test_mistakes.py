@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from river import evaluate, linear_model, metrics, optim
-from river.preprocessing import OneHotEncoder, TargetStandardScaler
-from sklearn.preprocessing import StandardScaler as Standard
+from river.preprocessing import TargetStandardScaler
 
 import streamdp
 from streamdp import Ledger, PureDP
@@ -53,10 +52,6 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
     "random_state=1": (lambda: model(random_state=1), "use seed, in tests"),
     "optimizer=SGD()": (lambda: model(optimizer=optim.SGD()), "use eta"),
     "bugdet='eps=1'": (lambda: model(bugdet="eps=1"), "did you mean 'budget'?"),
-    "budget=1": (lambda: model(budget=1), "expected eps=E, eps=E,delta=D or mu=M, got int"),
-    "loss='mse'": (lambda: model(loss="mse"), "loss: expected one of"),
-    "features='a'": (lambda: model(features="a"), "features: expected a list of names"),
-    "features={'a', 'b'}": (lambda: model(features={"a", "b"}), "features: expected a list of names"),
     ".fit(X, y)": (lambda: model().fit(FRAME, TARGETS), "use learn_many(X, y), or streamdp.sklearn"),
     ".partial_fit(X, y)": (lambda: model().partial_fit(FRAME, TARGETS), "use learn_many(X, y)"),
     ".predict(X)": (lambda: model().predict(FRAME), "use predict_one(x) and predict_many(X)"),
@@ -73,20 +68,10 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
     ),
     "learn_many(X, y, w=w)": (lambda: model().learn_many(FRAME, TARGETS, w=FRAME["a"]), "records have no weights"),
     "epsilon=1 as in diffprivlib": (lambda: PrivateRegressor(epsilon=1), "no parameter 'epsilon': use budget="),
-    "C=1 as in scikit-learn": (lambda: PrivateClassifier(C=1), "PrivateClassifier has no parameter 'C'"),
     "partial_fit over epochs": (lambda: twice(PrivateRegressor().partial_fit, X, TARGETS), "gets rows again"),
-    "OneHotEncoder | model": (
-        lambda: (OneHotEncoder() | classes(features=["c_x"])).learn_one({"c": "x"}, True),
-        "OneHotEncoder in this",
-    ),
+    "C=1 as in scikit-learn": (lambda: PrivateClassifier(C=1), "PrivateClassifier has no parameter 'C'"),
     "no features": (lambda: streamdp.LDPASGDRegressor().learn_one(ONE, 1.0), "no features were declared"),
-    "text without a schema": (lambda: model().learn_one({"a": "x", "b": 1}, 1.0), "expected a number, got str"),
-    "NaN": (lambda: model().learn_one({"a": math.nan, "b": 1}, 1.0), "expected a finite number"),
     "a label that is not declared": (lambda: classes().learn_one(ONE, "yes"), "classes"),
-    "a ledger without subjects": (
-        lambda: model(ledger=Ledger("eps=2")).learn_one(ONE, 1.0),
-        "needs the subject of each record",
-    ),
     "no classes": (lambda: PrivateClassifier().fit(X, TARGETS > 1), "declare classes=[...]"),
     "bounds of one column": (lambda: PrivateRegressor(bounds=[(0, 1)]).fit(X, TARGETS), "a list of 2 such pairs"),
     "max_iter=100": (lambda: PrivateClassifier(max_iter=100), "no parameter 'max_iter': each record is learned once"),
@@ -112,10 +97,6 @@ LIBRARY: dict[str, tuple[Callable[[], object], str]] = {  # what is typed, and a
     "text in scikit-learn": (
         lambda: PrivateRegressor().fit(pd.DataFrame({"a": ["x"] * 100}), TARGETS),
         "a frame with text needs features={...}",
-    ),
-    "StandardScaler of scikit-learn": (
-        lambda: PrivateRegressor(trust="process").fit(Standard().fit_transform(NORMAL), NORMAL[:, 0]),
-        "look like the output of StandardScaler",
     ),
     "dollars without bounds in scikit-learn": (
         lambda: PrivateRegressor(trust="process", target=(-5, 5)).fit(1e4 * NORMAL, NORMAL[:, 0]),

@@ -34,38 +34,11 @@ def learned(users: int, seed: int = 4, **options: Any) -> Any:
     return model
 
 
-@pytest.mark.slow
-def test_bounds_a_hundred_times_too_wide_do_no_harm() -> None:
-    X, y, _ = data(4000, 5)
-    constant = np.mean(np.abs(y - np.median(y)))
-    for seed in range(3):
-        model, declared = learned(4000, seed=seed), learned(4000, seed=seed, scaling="declared")
-        assert 130 <= model.n_asked < 600
-        assert declared.n_asked == 0
-        error, other = (np.mean(np.abs(y - each.predict_encoded(X))) for each in (model, declared))
-        assert error < 0.6 * constant
-        assert error < 0.75 * other
-
-
 def test_before_any_gradient_the_estimate_is_the_centre_that_is_known() -> None:
     model = learned(60)
     assert model.n_asked == model.n_users == 60
     np.testing.assert_array_equal(model.theta[:2], 0)
     assert abs(model.theta[2]) < 10_000  # a tenth of the bounds
-
-
-def test_devices_report_what_the_learner_would_ask() -> None:
-    X, y, people = data(700)
-    inside, outside = made(), made()
-    inside.learn_encoded(X, y, subjects=people)
-    for i in range(0, 700, 2):
-        half = outside.randomizer
-        report = half([({"a": a, "b": b}, t) for (a, b), t in zip(X[i : i + 2], y[i : i + 2], strict=True)])
-        asking = outside.learner.search.asking_target
-        assert (report.question is not None) == (half.question is not None) == asking
-        outside.absorb(report)
-    assert inside.n_users == outside.n_users == 350 > inside.n_asked == outside.n_asked > 130
-    np.testing.assert_array_equal(inside.theta, outside.theta)
 
 
 def test_an_answer_to_another_question_is_refused() -> None:
@@ -150,21 +123,6 @@ def encoded(n: int, seed: int = 4, bound: float = 30.0) -> tuple[np.ndarray, np.
     return X, y, [i // 2 for i in range(n)]
 
 
-@pytest.mark.slow
-def test_columns_in_wide_bounds_are_learned() -> None:
-    X, y, people = encoded(12_000)
-    fresh, truth, _ = encoded(4000, 9)
-    constant = np.mean(np.abs(truth - np.median(truth)))
-    for seed in range(3):
-        errors = {}
-        for name, features in (("scaled", wide().features), ("as they are", list("abcd"))):
-            model = wide(seed=seed).clone({"features": features})
-            model.learn_encoded(X, y, subjects=people)
-            errors[name] = np.mean(np.abs(truth - model.predict_encoded(fresh)))
-        assert errors["scaled"] < 0.6 * constant
-        assert errors["scaled"] < 0.7 * errors["as they are"]
-
-
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
 @pytest.mark.slow
 def test_columns_of_classes_in_wide_bounds_are_learned(loss: str) -> None:
@@ -222,19 +180,3 @@ def test_late_answers_about_columns_are_taken_and_broken_ones_are_not() -> None:
     for broken in ({"question": half.question._replace(column=5)}, {"units": unseen}):
         with pytest.raises(ConfigError):
             type(half)(**fields | broken)
-
-
-@pytest.mark.slow
-def test_merged_learners_with_scaled_columns_average_what_they_know() -> None:
-    parts = []
-    for seed in (5, 6):
-        part = wide(seed=seed)
-        X, y, people = encoded(6000, seed)
-        part.learn_encoded(X, y, subjects=people)
-        parts.append(part)
-    merged = parts[0].merged(parts[1])
-    weights = np.array([steps_of(part).state[-2] for part in parts])
-    np.testing.assert_allclose(merged.theta, weights @ [part.theta for part in parts] / weights.sum(), rtol=1e-9)
-    assert merged.n_asked == sum(part.n_asked for part in parts)
-    merged.learn_encoded(X, y, subjects=people)
-    assert np.isfinite(merged.theta).all()

@@ -57,7 +57,6 @@ PLANNED: dict[str, Callable[..., Any]] = {
     "shuffle ac-sa": lambda **o: ShuffleClassifier(**(AC_SA | {"horizon": 700} | o)),
     "shuffle sgd": lambda **o: ShuffleRegressor(**(AC_SA | {"method": "sgd", "horizon": 700} | o)),
 }
-batched = pytest.mark.parametrize("make", (MODELS | PLANNED).values(), ids=(MODELS | PLANNED).keys())
 
 
 def stream(model: Any, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -317,21 +316,3 @@ def test_a_device_refuses_another_curvature() -> None:
     ):
         with pytest.raises(ConfigError):
             ShuffleRandomizer(**(fields | change))
-
-
-@pytest.mark.parametrize("kind", [PanPrivateRegressor, ShuffleRegressor])
-@pytest.mark.slow
-def test_bounds_a_hundred_times_too_wide_do_no_harm(kind: Any) -> None:
-    """Targets of spread 700 in bounds of +-100,000, against bounds that fit; the noise has a seed."""
-    rng = np.random.default_rng(8)
-    X = rng.uniform(-1, 1, (9000, 2))
-    y = 1000 + X @ [900.0, -700.0] + rng.normal(0, 200, 9000)
-    for seed in range(3):
-        errors = []
-        for bounds in ((-2000.0, 4000.0), (-90_000.0, 110_000.0)):
-            model = kind(features=["a", "b"], target=bounds, budget="eps=2,delta=1e-6", seed=seed)
-            model.learn_encoded(X, y)
-            model.close_batch()
-            errors.append(float(np.mean(np.abs(y - model.predict_encoded(X)))))
-        assert errors[0] < 200
-        assert errors[1] < 1.5 * errors[0]

@@ -1,7 +1,5 @@
 """A public schema as `features`: raw records with numbers and categories, original units, declared scaling."""
 
-import copy
-import pickle
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -186,32 +184,6 @@ def test_a_record_that_is_no_mapping_is_refused(features: Any) -> None:
         with pytest.raises(SchemaError, match="expected a mapping of values by name"):
             act()
     assert model.n_seen == 0
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_of_a_learner_that_scales_goes_on_bit_by_bit(copied: Any) -> None:
-    X, y = frame(1500)
-    first = regressor(seed=1)
-    first.learn_many(X[:700], y[:700])
-    second = copied(first)
-    for model in (first, second):
-        model.learn_many(X[700:], y[700:])
-    assert np.array_equal(first.theta, second.theta)
-    assert first.n_asked == second.n_asked
-
-
-def test_merged_learners_predict_between_them_and_know_what_both_asked() -> None:
-    X, y = frame(6000)
-    parts = [regressor(budget="eps=4") for _ in range(2)]
-    for part, rows in zip(parts, (slice(0, 4000), slice(4000, 6000)), strict=True):
-        part.learn_many(X[rows], y[rows])
-    both = parts[0].merged(parts[1])
-    ends = sorted(part.predict_one(RAW) for part in parts)
-    assert ends[0] <= both.predict_one(RAW) <= ends[1]
-    assert (both.n_seen, both.n_asked) == (6000, sum(part.n_asked for part in parts))
-    before = both.predict_one(RAW)
-    both.learn_many(X[:100], y[:100])  # and go on
-    assert both.predict_one(RAW) == pytest.approx(before, abs=3)
 
 
 def test_the_statement_of_mixed_budgets_says_what_a_record_spends_and_answers() -> None:

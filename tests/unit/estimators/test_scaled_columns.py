@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import L2Ball, PanPrivateClassifier, PanPrivateRegressor, ShuffleRegressor, datasets
+from streamdp import L2Ball, PanPrivateRegressor, ShuffleRegressor
 from streamdp.aggregation.shuffled_sum import Shuffler
 from streamdp.errors import ConfigError
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
@@ -39,31 +39,6 @@ def learned(kind: Any, n: int, **options: Any) -> Any:
 def error(model: Any) -> float:
     X, y = stream(2000, 9)
     return float(np.mean(np.abs(y - model.predict_encoded(X))))
-
-
-@each
-@pytest.mark.slow
-def test_narrow_columns_are_learned_and_shown_in_original_units(kind: Any) -> None:
-    """Without noise the error is .8, and that of a constant 4.7."""
-    model = learned(kind, 40_000)
-    units = steps_of(model).state.units
-    assert np.all(units[1, :2] > 15)
-    assert np.all(np.abs(units[0, :2] - [0.5, -0.4]) < 0.1)
-    assert error(model) < 1.0
-    np.testing.assert_allclose([model.weights[name] * 8 for name in NAMES], [120.0, -80.0, 5.0], rtol=0.1)
-    x = {"a": 4.0, "b": -3.0, "c": 1.0}
-    assert model.predict_one(x) == pytest.approx(model.predict_encoded(np.array([[0.5, -0.375, 0.125]]))[0])
-    assert error(learned(kind, 40_000, features=NAMES)) > 2.0  # columns without bounds stay as they are
-
-
-def test_classes_are_learned_from_narrow_columns() -> None:
-    rng = np.random.default_rng(3)
-    X = rng.normal(0.5, 0.02, (40_000, 2))
-    y = ((X - 0.5) @ [50.0, -50.0] + rng.logistic(0, 0.3, len(X)) > 0).astype(float)
-    model = PanPrivateClassifier(features=dict.fromkeys("ab", (-1, 1)), budget=BUDGET, seed=1)
-    model.learn_encoded(X, y)
-    model.close_batch()
-    assert np.mean(model.predict_encoded(X) == y) > 0.85
 
 
 @each
@@ -133,20 +108,3 @@ def test_a_device_refuses_units_that_are_none() -> None:
         with pytest.raises(ConfigError, match=r"units|finite"):
             ShuffleRandomizer(**(fields | {"point": point}))
     assert ShuffleRandomizer(**(fields | {"point": good.point[:-6]})).point.shape == (5,)
-
-
-def test_well_scaled_columns_cost_little() -> None:
-    """Columns that fill their bounds, with bounds and without; mean of 4 draws at 10,000 records."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for seed in range(4):
-        X, y = datasets.linear(10_000, 5, seed=seed)
-        X = X.clip(-3, 3) / 3
-        for bounded in found:
-            names = [f"x{j}" for j in range(5)]
-            model = PanPrivateRegressor(
-                features=dict.fromkeys(names, (-1, 1)) if bounded else names, budget="eps=1,delta=1e-6", seed=seed
-            )
-            model.learn_encoded(X, y)
-            model.close_batch()
-            found[bounded].append(float(np.mean(np.abs(y - model.predict_encoded(X)))))
-    assert np.mean(found[True]) < 1.02 * np.mean(found[False])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamdp import ApproxDP, Hinge, L2Ball, Logistic, PanPrivateClassifier, PureDP, ShuffleClassifier
+from streamdp import ApproxDP, Hinge, L2Ball, Logistic, PureDP, ShuffleClassifier
 from streamdp.aggregation.shuffled_sum import Analyzer, LocalRandomizer, Shuffled, Shuffler
 from streamdp.aggregation.vector_sum import VectorSum
 from streamdp.errors import BudgetError, ConfigError, NotAtBoundaryError, SchemaError
@@ -300,22 +300,6 @@ def test_a_device_refuses_what_does_not_fit(change: dict[str, Any]) -> None:
 def test_budgets_that_no_sum_keeps_are_refused_at_once(budget: Any) -> None:
     with pytest.raises(BudgetError):
         model(budget=budget)
-
-
-@pytest.mark.slow
-def test_it_learns_nearly_as_well_as_without_privacy() -> None:
-    X, y = data(40_000)
-    accuracy = {}
-    for name, learner in {
-        "shuffle": model(horizon=len(X), seed=1),
-        "epochs": model(seed=1),
-        "none": PanPrivateClassifier(features=NAMES, method="ac-sa", mechanism="none", horizon=len(X)),
-    }.items():
-        learner.learn_encoded(X, y)
-        accuracy[name] = float(np.mean(learner.predict_encoded(X) == y))
-    assert accuracy["none"] > 0.75
-    assert accuracy["shuffle"] > accuracy["none"] - 0.005
-    assert accuracy["epochs"] > accuracy["none"] - 0.01
 
 
 def test_short_batches_of_people_count_as_they_are_in_the_share_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:

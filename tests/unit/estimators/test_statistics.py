@@ -261,11 +261,6 @@ def test_drawn_quantiles_that_are_known_are_within_their_limits(by: dict[str, st
     assert missed <= 0.12 * known
 
 
-def test_a_quantile_needs_its_bounds() -> None:
-    with pytest.raises(TypeError, match="bounds"):
-        stats.Quantile(0.5)  # type: ignore[call-arg]
-
-
 def test_a_mean_is_within_its_bounds_however_large_the_noise() -> None:
     found = [stats.Mean((10, 20), budget="eps=0.1,delta=1e-6", seed=seed) for seed in range(20)]
     for one in found:

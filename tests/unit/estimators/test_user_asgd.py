@@ -165,36 +165,6 @@ def regressor(seed: int = 1, **options: Any) -> UserLevelLDPRegressor:
     return UserLevelLDPRegressor(features=["a", "b"], budget="eps=6", items_per_user=2, seed=seed, **options)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_a_change_is_noticed_in_the_reports_and_followed(scaled: bool) -> None:
-    """Also if columns get other units meanwhile."""
-    X, y, subjects = flipped(6000)
-    options: dict[str, Any] = {"features": {"a": (-10, 10), "b": (-20, 20)}, "target": (-50, 50)} if scaled else {}
-    far = {}
-    for change in (None, "ignore"):
-        learner = UserLevelLDPRegressor(
-            **{"features": ["a", "b"]} | options, budget="eps=6", items_per_user=2, seed=1, change=change
-        )
-        learner.learn_encoded(X[:6000], y[:6000], subjects=subjects[:6000])
-        assert learner.n_changes == 0
-        learner.learn_encoded(X[6000:], y[6000:], subjects=subjects[6000:])
-        assert (learner.n_changes > 0) == (change is None)
-        assert ("the stream has changed" in learner.statement()) == (change is None)
-        ones = learner.predict_encoded(np.eye(3, 2)[:, ::-1])  # at (0, 1), (1, 0) and (0, 0)
-        far[change] = np.linalg.norm(ones[:2] - ones[2] - [0.7, -0.7])
-    assert far[None] < 0.2
-    assert scaled or far["ignore"] > 0.6  # new units begin the average anew
-
-
-def test_without_a_change_following_costs_a_user_level_model_nothing() -> None:
-    X, y, subjects = flipped(3000, flips=False)
-    follows, ignores = regressor(), regressor(change="ignore")
-    for learner in (follows, ignores):
-        learner.learn_encoded(X, y, subjects=subjects)
-    assert follows.n_changes == 0
-    np.testing.assert_array_equal(follows.theta, ignores.theta)
-
-
 def test_a_state_goes_on_in_a_change_and_parts_that_noticed_one_are_merged() -> None:
     X, y, subjects = flipped(2000)
     half = slice(0, 2400), slice(2400, None)

@@ -199,18 +199,6 @@ def test_the_widest_bounds_have_a_state_that_can_be_loaded() -> None:
     assert made[1].quality == made[0].quality
 
 
-def test_states_without_validation_are_as_before_and_do_not_mix() -> None:
-    X, y = records(100)
-    plain = classifier(None)
-    plain.learn_encoded(X, y)
-    assert plain.quality is None
-    assert not {"answers", "validation"} & plain.state_dict().keys()
-    with pytest.raises(ConfigError, match="lacks 'validation'"):
-        classifier(BUDGET).load_state_dict(plain.state_dict())
-    with pytest.raises(ConfigError, match="expected validation"):
-        classifier(SHARE).load_state_dict(classifier(BUDGET).state_dict())
-
-
 def test_shards_add_their_answers_up() -> None:
     parts = [classifier(BUDGET) for _ in range(3)]
     for seed, part in enumerate(parts):

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from streamdp.optim.ac_sa import NEAR, Accelerated, Phase, Problem, plan, run_of
 
@@ -231,31 +229,6 @@ def test_a_tenth_of_the_modulus_breaks_the_bound_and_ten_times_it_is_worse_too(T
     assert found[1.0][0] <= run.excess + DOUBT * found[1.0][1]
     assert found[0.1][0] > run.excess + DOUBT * found[0.1][1]
     assert found[10.0][0] > found[1.0][0] + DOUBT * (found[10.0][1] + found[1.0][1])
-
-
-def test_the_bound_holds_for_logistic_regression() -> None:
-    """The expected loss over eight records, its optimum by another method, and noise of a batch."""
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(8, 3))
-    X /= np.maximum(1, norm(X) / math.sqrt(2))[:, None]
-    y = np.array([0, 1, 0, 1, 1, 0, 1, 1.0])
-
-    def f(theta: np.ndarray) -> np.ndarray:
-        u = np.atleast_2d(theta) @ X.T
-        return np.mean(np.logaddexp(0, u) - y * u, axis=1)
-
-    def gradient(theta: np.ndarray) -> np.ndarray:
-        return (expit(theta @ X.T) - y) @ X / len(X)
-
-    best = minimize(lambda theta: float(f(theta)[0]), np.zeros(3), tol=1e-12)
-    distance = float(np.linalg.norm(best.x))
-    given = Problem(math.sqrt(2), 0.5, 0.0, distance, lambda b: 600.0 / b**2)
-    for records in (10, 300, 20_000):
-        (run,) = plan(given, records)
-        mean, error = excess_of(
-            [run], f, gradient, np.zeros(3), lambda b: math.sqrt(given.variance(b)), ball(2 * distance), records
-        )
-        assert mean - best.fun <= run.excess + DOUBT * error
 
 
 def test_the_bound_holds_for_the_envelope_of_an_absolute_value() -> None:

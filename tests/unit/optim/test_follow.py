@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamdp import LDPASGDClassifier, LDPASGDRegressor, LDPSGDRegressor
+from streamdp import LDPASGDRegressor, LDPSGDRegressor
 
 NAMES = ["a", "b", "c", "d"]
 THETA = np.array([0.5, -0.5, 0.5, -0.5])
@@ -52,21 +52,6 @@ def test_the_record_of_a_change_does_not_depend_on_how_records_come() -> None:
     merged = whole.merged(other)
     assert (merged.n_changes, merged.last_change) == (1, None)
     assert "the stream has changed, as noticed from released numbers" in merged.statement()
-
-
-def test_classes_are_followed() -> None:
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(40_000, 4))
-    odds = 3 * X @ THETA
-    odds[20_000:] *= -1
-    y = rng.random(len(X)) < 1 / (1 + np.exp(-odds))
-    right = {}
-    for change in ("follow", "ignore"):
-        model = LDPASGDClassifier(features=NAMES, budget="eps=4", seed=1, change=change)
-        model.learn_encoded(X, y)
-        right[change] = np.mean(model.predict_encoded(X[30_000:]) == y[30_000:])
-    assert right["follow"] > 0.75
-    assert right["ignore"] < 0.5
 
 
 @pytest.mark.parametrize("budget", ["eps=1", "eps=4"])

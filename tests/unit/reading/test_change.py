@@ -134,34 +134,6 @@ def regressor(kind: str, **options: Any) -> Any:
 each = pytest.mark.parametrize("kind", ["pan", "shuffle", "windowed"])
 
 
-@each
-@pytest.mark.slow
-def test_a_learner_follows_a_stream_that_flips(kind: str) -> None:
-    """The error of theta at the end: near 0, where the average of all of the past is about 1 away."""
-    errors = {}
-    for choice in ("follow", "ignore"):
-        model = regressor(kind, change=choice)
-        model.learn_encoded(*stream(60_000, 3))
-        model.close_batch()
-        errors[choice] = np.linalg.norm(model.theta[:4] - [-0.5, 0.5, -0.5, -0.5])
-        assert (model.n_changes > 0) == (choice == "follow")
-        assert ("the stream has changed" in model.statement()) == (choice == "follow")
-    assert errors["follow"] < 0.15 < 0.5 < errors["ignore"]
-
-
-@pytest.mark.parametrize("kind", some(["pan", "shuffle", "windowed"], 1))
-@pytest.mark.slow
-def test_without_a_change_following_batches_of_one_size_costs_nothing(kind: str) -> None:
-    """About the same theta: following weighs batches by their way to the answer, which matters for the first ones."""
-    thetas, size = [], {} if kind == "windowed" else {"batch_size": 1000}
-    for choice in ("follow", "ignore"):
-        model = regressor(kind, change=choice, **size)
-        model.learn_encoded(*stream(30_000, 4, flip=False))
-        assert model.n_changes == 0
-        thetas.append(model.theta)
-    np.testing.assert_allclose(*thetas, atol=0.03)
-
-
 @pytest.mark.parametrize("kind", some(["pan", "shuffle", "windowed"], 0))
 @pytest.mark.slow
 def test_a_state_goes_on_in_the_middle_of_a_change(kind: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamdp import ApproxDP, GaussianDP
-from streamdp.errors import ConfigError, TooFewUsersError
+from streamdp.errors import ConfigError
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.windows.outliers import OutlierRemoval
 from streamdp.windows.task import Task
@@ -187,26 +187,6 @@ def test_the_same_words_give_the_same_release_and_others_another() -> None:
 
 
 # --- plans
-
-
-@pytest.mark.parametrize(("budget", "convexity"), [(ApproxDP(8.0, 1e-9), 0.0), (ApproxDP(0.1, 1e-5), 0.5)])
-@pytest.mark.slow
-def test_too_few_users_are_told_how_many_are_needed(budget: ApproxDP, convexity: float) -> None:
-    method, task = OutlierRemoval(), replace(TASK, users=10, budget=budget, convexity=convexity)
-    with pytest.raises(TooFewUsersError) as caught:
-        method.plan(task)
-    needed = caught.value.needed
-    assert needed == method.least_users(task)
-    assert str(needed) in str(caught.value)
-    for users in range(needed, needed + 40):
-        assert method.plan(replace(task, users=users)).phases
-    with pytest.raises(TooFewUsersError):
-        method.plan(replace(task, users=needed - 1))
-
-
-def test_least_users_at_an_epsilon_of_one() -> None:
-    task = replace(TASK, budget=ApproxDP(1.0, 1e-6))
-    assert OutlierRemoval().least_users(task) == 331
 
 
 @pytest.mark.slow
