@@ -102,9 +102,7 @@ class SpendPages:
 
     def _replace(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
         """Write rows, whatever was there before."""
-        if (n := len(keys)) == 0:
-            return
-        places = np.arange(n)
+        places = np.arange(len(keys))
         depth = _depth(connection)
         if depth is None:
             depth = (2 * len(places) // PAGE_ROWS).bit_length()
@@ -148,9 +146,7 @@ class SpendPages:
 
     def append(self, connection: Connection, keys: np.ndarray, rows: np.ndarray) -> None:
         """Add keys (n, 2) uint64 and rows (n, ROW) to the log, in the caller's transaction. The newest row counts."""
-        if len(keys):
-            entry = page_codec.pack(0, keys, rows)
-            connection.change("INSERT INTO spend_log (spends) VALUES (?)", (entry,))
+        connection.change("INSERT INTO spend_log (spends) VALUES (?)", (page_codec.pack(0, keys, rows),))
 
     def clear(self, connection: Connection) -> None:
         """Remove the log, inside the caller's transaction, which also writes its rows to the table."""
