@@ -69,19 +69,6 @@ def test_it_learns_what_it_would_of_targets_in_their_units(kind: Any, options: d
     assert learner.on_border == other.on_border
 
 
-@pytest.mark.parametrize(("kind", "options"), KINDS)
-@pytest.mark.slow
-def test_a_state_keeps_its_bounds(kind: Any, options: dict[str, Any]) -> None:
-    X, y, people = data()
-    learner = made(kind, options)
-    learner.learn_encoded(X, y, subjects=people)
-    merged = learner.merged(made(kind, options))
-    np.testing.assert_allclose(merged.predict_encoded(X[:5]), learner.predict_encoded(X[:5]), rtol=1e-6)
-    for bounds in (None, (-500.0, 2501.0)):
-        with pytest.raises(ConfigError, match="expected scaling"):
-            made(kind, options, bounds).load_state_dict(learner.state_dict())
-
-
 def test_a_device_reports_as_the_learner_would() -> None:
     X, y, people = data(4)
     inside, device = (
