@@ -204,7 +204,7 @@ soak: $(STAMP)
 
 # Everything, or the tests of PART, such as PART=tests/statistical.
 campaign: programs $(SPARK)
-	$(BIN)/python -m pytest --hypothesis-profile=campaign $(PART)
+	$(BIN)/python -m pytest --hypothesis-profile=campaign --timeout=3600 $(PART)
 
 # 1,000 kills and other faults under every kind of job, also in several runs; rewrites benchmarks/campaign.md.
 campaign-kills: $(STAMP)
