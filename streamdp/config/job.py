@@ -40,7 +40,6 @@ from streamdp.learners.batches import Batches
 from streamdp.learners.local_reports import LocalReports
 from streamdp.learners.user_windows import Windows
 from streamdp.ledger.periods import RenewingCap
-from streamdp.privacy.guarantees import PureDP, parse_budget
 from streamdp.runtime import defaults
 
 if TYPE_CHECKING:
@@ -181,15 +180,13 @@ class JobConfig(Definition):
         if statistics and self.has_model and issubclass(learns, Batches):
             need = "on Spark, statistics beside a model need trust: nobody; or let two jobs share a store and a cap"
             yield "statistics", need
-        pure = isinstance(parse_budget(self.model.budget), PureDP)
-        if not self.has_model and self.model.trust == "window" and pure:
-            need = "statistics of a window on Spark need a budget with a delta, or trust: process, shuffler or nobody"
-            yield "model", need
-        if issubclass(learns, Windows):
-            learner: Any = self.build_estimator()
-            if not learner.learner.sums_only:
-                need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
-                yield "model", f"{need}; this job's window, loss or method does not allow it"
+        estimator: Any = self.build_estimator()
+        if not self.has_model and estimator.keeps_rows:
+            need = "a budget with a delta and no texts that nobody declared, or trust: process, shuffler or nobody"
+            yield "model", f"statistics of a window on Spark need {need}"
+        if issubclass(learns, Windows) and not estimator.learner.sums_only:
+            need = "a source of type: spark needs method: newton, which asks for sums over all users of a window"
+            yield "model", f"{need}; this job's window, loss or method does not allow it"
         if self.validation is not None and issubclass(learns, Batches | Windows):
             yield "validation", "on Spark, LDP* estimators only can validate: leave it out"
         if isinstance(self.cap_budget, RenewingCap):

@@ -369,6 +369,11 @@ class Statistics(Estimator):
         learner: Any = self.learner.pattern if isinstance(self.learner, Series) else self._learner(Drawn, "reported")
         return list(zip(self._reporting, learner.parts, learner.shares, strict=True))
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether a window keeps a part of each row until its end: such rows are in one process."""
+        return self.trust == "window" and self._pure
+
     def part_of(self, of: int) -> None:
         """From now on add up one of several parts of each batch, for `take_sums`, and release nothing.
 

@@ -41,6 +41,14 @@ def source(**settings: Any) -> dict[str, Any]:
             job(schema={"features": SCHEMA["features"]}, model={"trust": "window"}, statistics={"m": {"mean": "a"}}),
             "model: statistics of a window on Spark need a budget with a delta",
         ),
+        (
+            job(
+                schema={"features": {"t": {"text": 4}}},
+                model={"trust": "window", "budget": "eps=1,delta=1e-6"},
+                statistics={"w": {"heavy_hitters": "t"}},
+            ),
+            "model: statistics of a window on Spark need a budget with a delta and no texts",
+        ),
         (job(cap="eps=8 per 30 days"), "cap: a job on Spark counts over all time"),
         (job(commit={"records": 5}), "commit: each batch of Spark is one commit"),
         (source(stream=True), "a stream needs checkpoint"),
