@@ -41,7 +41,12 @@ NEAR = 1e-9
 def learned(tmp_path: Path, features: dict[str, Any], target: str, n: int = 300, **model: Any) -> Model:
     """The committed model of a job on some records."""
     rows = records(n)
-    rows.with_columns(targets(target, rows)).write_csv(tmp_path / "rows.csv")
+    return run_of(tmp_path, rows.with_columns(targets(target, rows)), features, target, **model)
+
+
+def run_of(tmp_path: Path, rows: pl.DataFrame, features: dict[str, Any], target: str, **model: Any) -> Model:
+    """The committed model of a job on these records."""
+    rows.write_csv(tmp_path / "rows.csv")
     config = job(features, target, **model).model_dump(mode="json", by_alias=True, exclude_none=True)
     source = {"type": "csv", "path": str(tmp_path / "rows.csv"), "max_bad_share": 0.9}
     config |= {"source": source, "store": str(tmp_path / "j.db")}
@@ -212,6 +217,16 @@ def of_frame(found: Any) -> Answers:
     return answered(values, shares)
 
 
+def each_way(model: Any, rows: pl.DataFrame, folder: Path, url: str | None = None) -> list[Answers]:
+    """In Python, in two or three databases, as a graph and by mlflow."""
+    found = [by_python(model, rows, folder), by_duckdb(model, rows), by_sqlite(model, rows), by_onnx(model, rows)]
+    return [
+        *found,
+        by_mlflow(model, rows, folder / "folder"),
+        *([] if url is None else [by_postgres(model, rows, url)]),
+    ]
+
+
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("number", {}),
     ("log", {}),
@@ -231,12 +246,8 @@ def test_each_language_predicts_what_the_library_predicts(
 ) -> None:
     committed_model, rows = learned(tmp_path, COMMON, target, **model), records(count)
     wanted = expected(committed_model, rows)
-    same(by_python(committed_model, rows, tmp_path), wanted)
-    same(by_duckdb(committed_model, rows), wanted)
-    same(by_sqlite(committed_model, rows), wanted)
-    same(by_onnx(committed_model, rows), wanted)
-    same(by_mlflow(committed_model, rows, tmp_path / "folder"), wanted)
-    same(by_postgres(committed_model, rows, postgres.url), wanted)
+    for found in each_way(committed_model, rows, tmp_path, postgres.url):
+        same(found, wanted)
 
 
 @pytest.mark.parametrize("target", ["number", "log"])
@@ -251,12 +262,7 @@ def test_predictions_are_cut_to_the_bounds_of_the_target(
     low, high = np.exp([0.1, 0.11]) if target == "log" else (0.1, 0.11)
     assert np.all((numbers > low - 1e-9) & (numbers < high + 1e-9))
     assert np.mean(np.isclose(numbers, low) | np.isclose(numbers, high)) > 0.8
-    for found in (
-        by_python(model, rows, tmp_path),
-        by_duckdb(model, rows),
-        by_sqlite(model, rows),
-        by_onnx(model, rows),
-    ):
+    for found in each_way(model, rows, tmp_path):
         same(found, wanted)
 
 
@@ -275,14 +281,8 @@ def test_columns_are_cut_to_their_ranges_in_every_way_out(
     wanted = expected(model, rows)
     assert sum(a != b for a, b in zip(plain, wanted, strict=True)) > 50
     assert exported_model(model)["ranges"][:2] == [[None, None], [-0.3, 0.2]]
-    for found in (
-        by_python(model, rows, tmp_path),
-        by_duckdb(model, rows),
-        by_sqlite(model, rows),
-        by_onnx(model, rows),
-    ):
+    for found in each_way(model, rows, tmp_path):
         same(found, wanted)
-    same(by_mlflow(model, rows, tmp_path / "folder"), wanted)
 
 
 def test_all_dates_of_one_model_in_python_and_sql(tmp_path: Path, postgres: Any) -> None:
@@ -582,14 +582,8 @@ def test_decimals_in_base64_are_texts_in_python_and_numbers_in_a_table_or_a_grap
     rows = pl.DataFrame(
         {"id": range(len(texts)), "amount": texts, "plain": 0.5, "y": [(k or 0) / 100 for k in numbers]}
     )
-    rows.write_csv(tmp_path / "rows.csv")
-    settings = job(declared, "number").model_dump(mode="json", by_alias=True, exclude_none=True)
-    settings |= {"source": {"type": "csv", "path": str(tmp_path / "rows.csv")}, "store": str(tmp_path / "j.db")}
-    (tmp_path / "job.yaml").write_text(json.dumps(settings))
     assert refusals(job(declared, "number")) == []
-    ran = CliRunner().invoke(app, ["run", str(tmp_path / "job.yaml")])
-    assert ran.exit_code == 0, ran.output
-    model = committed(str(tmp_path / "j.db"))
+    model = run_of(tmp_path, rows, declared, "number")
     foreign = rows.head(4).with_columns(amount=pl.Series(["AB==", "12.5", " AQ==", "A"]))
     wanted, given = expected(model, pl.concat([rows, foreign])), rows.with_columns(amount=pl.Series(numbers))
     assert [one is not None for one in wanted] == [True] * len(rows) + [False] * 4
