@@ -2,10 +2,10 @@
 
 All records of a block have the same thresholds, one for each group; a block has at least a sixteenth of the records
 before it. From a block's reports follows z = p (F(t) - q) for each group, unbiased: F is the distribution of the group
-and p its share. Thresholds first halve an interval, until the side is not certain; then they alternate about the root
-of the line through the latest blocks, at twice its deviation, where the line is F up to its curvature. The variance of
-the root is about that of the best fixed threshold, the quantile itself. An interval is that of a root of a regression
-(Fieller 1954).
+and p its share. Thresholds first halve an interval, until the side is not certain, or the interval is so narrow that
+many records must have one value in it; then they alternate about the root of the line through the latest blocks, at
+twice its deviation, where the line is F up to its curvature. The variance of the root is about that of the best fixed
+threshold, the quantile itself. An interval is that of a root of a regression (Fieller 1954).
 
 Thresholds follow from reports that were made before, so they spend nothing.
 """
@@ -27,6 +27,7 @@ from streamdp.reading.estimates import KNOWN, limits_of
 _FIRST, _PART = 32, 16
 _SURE = 3.5  # so many deviations decide on a side: wrong once in 4,000
 _APART = 2.0  # deviations of the root between it and thresholds
+_NARROWEST = 2.0**-13  # an interval of a search
 _FLATTEST = 1e-60  # a slope whose square is above 0
 _SEARCHES, _LOW, _HIGH, _SLOPE, _SUM, _RECORDS = range(6)
 
@@ -136,7 +137,9 @@ class Roots(OfCells):
             search[[_SUM, _RECORDS]] = 0.0
         elif deviation < self._shares()[g] * min(self.q, 1 - self.q) / 2:
             search[_SEARCHES] = 0.0
-            search[_SLOPE] = 0.5 * self._shares()[g] / (search[_HIGH] - search[_LOW])
+        width = search[_HIGH] - search[_LOW]
+        search[_SEARCHES] *= width > _NARROWEST
+        search[_SLOPE] = 0.5 * self._shares()[g] / width
 
     def _fitted(self, g: int) -> tuple[float, float, float, float, float]:
         """The line through the latest blocks: root, slope, records, mean threshold, sum of squares of thresholds."""

@@ -1127,6 +1127,14 @@ def test_a_quantile_is_near_whatever_the_bounds(trust: Any) -> None:
             assert high - low < abs(truth) / 4
 
 
+@pytest.mark.parametrize("q", [0.1, 0.5, 0.9])
+def test_reports_find_a_quantile_that_many_people_have(q: float) -> None:
+    """The side of each threshold was certain, so the search never ended, and there was no value."""
+    model = stats.Quantile(q, (0, 100), trust="nobody", budget="eps=8", seed=1)
+    model.estimator.learn_encoded(np.full((20_000, 1), 30 / 50 - 1), np.zeros(20_000))
+    assert model.get() == pytest.approx(30, abs=0.05)
+
+
 @pytest.mark.parametrize("budget", ["eps=1", "eps=1,delta=1e-6"])
 def test_no_empty_group_has_a_value(budget: str) -> None:
     """3 deviations of noise gave a value to one in 700 empty groups, and more of Laplace noise: 8 of 3,240 had one."""
