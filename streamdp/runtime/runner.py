@@ -160,7 +160,6 @@ class Runner(Loop):
                         self._seek()
                         self.on_waiting(AGAIN)
             finally:
-                self._calls = None
                 calls.close(self.store.abandon)
                 for lane in self._shards.values():  # the letters of an open batch: the next run finds them
                     self._commits.write_letters({self.shard: lane.letters})

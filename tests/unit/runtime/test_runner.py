@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import psycopg
@@ -251,7 +252,11 @@ def test_a_repeated_commit_is_refused_if_another_process_has_claimed_the_job(tmp
     assert Store.snapshot(tmp_path / "a.db") is None
 
 
-def test_a_run_that_is_stopped_gives_up_a_store_that_does_not_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_run_that_is_stopped_gives_up_a_store_that_does_not_answer(
+    tmp_path: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it was stopped before it began."""
     clock = FakeClock()
     with Failing(tmp_path / "a.db", "job", "f", cap=CAP) as store:
 
@@ -261,6 +266,9 @@ def test_a_run_that_is_stopped_gives_up_a_store_that_does_not_answer(tmp_path: P
 
         options: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "on_progress": never}
         runner = Runner(MemorySource(items(40), ["a", "b"]), model(store), store, commit_records=10, **options)
+        if not begun:
+            monkeypatch.setattr(store, "load", Mock(side_effect=StoreUnavailableError("57P01")))
+            runner.stop()
         with pytest.raises(StoreUnavailableError, match="57P01"):
             runner.run()
     assert GIVE_UP_S < clock() < GIVE_UP_S + LEAVE_AFTER_S
