@@ -494,9 +494,9 @@ class Newton(Growing):
 
         That is in the present units. The way from its query point adds the noise of A and a share of the gradient, by
         which A changes on it. Without changes to follow, the average over all of the past is wanted: the share is 0.
-        Only what a way adds beyond the best of the large blocks counts, but for merged ones. If `whole`, all of it
-        does, and so does as noise what another scale may have cut. With several classes, the query points are replaced
-        by the gradients there of `ClassProblem`, so that A is 1.
+        Only what a way adds beyond the best of the large blocks and the newest one counts, but for merged ones. If
+        `whole`, all of it does, and so does as noise what another scale may have cut. With several classes, the query
+        points are replaced by the gradients there of `ClassProblem`, so that A is 1.
         """
         d, q, blocks = self.curvature.parameters, self.curvature.columns, state.blocks if blocks is None else blocks
         counts = np.maximum(blocks[:, change.WEIGHT], 1e-300)
@@ -517,6 +517,7 @@ class Newton(Growing):
             errors += (_BENT * (1 + state.merged)) ** 2 * np.sum(carried**2, axis=1)
         if not (whole or state.merged):
             known = information >= _KNOWING * information.max()
+            known[change.used(blocks) - 1] = True
             errors = np.maximum(errors - errors[known].min(), 0.0)
         if state.merged:  # many old blocks have one error in common, so their noise must be known well
             spread = (
