@@ -293,14 +293,9 @@ class CSVRows:
             raise SchemaError(f"{self._blocks.name}: expected a header line with the names of columns")
 
     @property
-    def header(self) -> list[str]:
-        """The fields of the header as they are written, but for the byte order mark."""
-        return self.grammar.header
-
-    @property
     def names(self) -> list[str]:
         """The names of all columns."""
-        return [name.strip() for name in self.header]
+        return [name.strip() for name in self.grammar.header]
 
     def __iter__(self) -> Iterator[list[CSVRow]]:
         return map(self._rows, self.blocks())

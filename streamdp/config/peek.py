@@ -107,7 +107,7 @@ def delimiter_of(path: str, form: TextForm | None) -> str:
             refused = refused or error
             continue
         rows.close()
-        widths[delimiter] = len(rows.header)
+        widths[delimiter] = len(rows.names)
     if refused is not None and max(widths.values(), default=1) == 1:
         raise refused
     return max(widths, key=lambda delimiter: widths[delimiter])

@@ -56,7 +56,7 @@ def _csv(predictor: Predicting, source: FileSourceConfig, path: str, out: IO[byt
     without = delimiter.encode() * len(added) + b"\n"
     with closing(CSVRows(path, delimiter, predictor.columns, source.form)) as rows:
         _check_names(added, rows.names)
-        out.write(_line(rows.header + added, delimiter) + b"\n")
+        out.write(_line(rows.grammar.header + added, delimiter) + b"\n")
         decoder = CSVDecoder(rows.grammar, predictor.encoder)
         for records in rows.blocks():
             lines, count = records.lines(), len(records.ends)
@@ -76,7 +76,7 @@ def _csv(predictor: Predicting, source: FileSourceConfig, path: str, out: IO[byt
                 found.unfit[letter.reason, letter.column] += 1
                 fields, unusable = rows.grammar.read(lines[i], records.flaws.get(i))
                 if unusable:  # a short row would shift its empty prediction
-                    lines[i] = _line(fields + [""] * (len(rows.header) - len(fields)), delimiter)
+                    lines[i] = _line(fields + [""] * (rows.grammar.width - len(fields)), delimiter)
             out.write(b"".join(chain.from_iterable(zip(lines, ends, strict=True))))
             out.flush()
     return found
