@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, needs
+from streamdp.errors import ConfigError, SourceError, SourceUnavailableError, StoreUnavailableError, needs
 
 if TYPE_CHECKING:
+    from tenacity import RetryCallState, Retrying
+
     from streamdp.config.job import JobConfig
     from streamdp.estimators.estimator import Estimator
     from streamdp.privacy.guarantees import Budget
@@ -142,6 +144,18 @@ def need_clients() -> None:
 
     if not all(map(find_spec, ("kafka", "tenacity", "prometheus_client"))):
         raise ConfigError(needs("Kafka", "kafka"))
+
+
+def patient() -> "Retrying":
+    """Return what calls a function each second until the brokers or the database are available, and says so."""
+    from tenacity import Retrying, retry_if_exception_type, wait_fixed
+
+    def tell(call: "RetryCallState") -> None:
+        assert call.outcome is not None, "it has failed"
+        say(f"{call.outcome.exception()}; trying again")
+
+    unavailable = retry_if_exception_type((SourceUnavailableError, StoreUnavailableError))
+    return Retrying(retry=unavailable, wait=wait_fixed(1), before_sleep=tell)
 
 
 @contextmanager

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from streamdp.cli.common import naming, need_clients, say, say_cheaper, say_opened, warn, warn_if_not_private
+from streamdp.cli.common import naming, need_clients, patient, say, say_cheaper, say_opened, warn, warn_if_not_private
 from streamdp.data.records import Position, Shard
 from streamdp.errors import (
     ConfigError,
     NotAvailableError,
     SchemaError,
     SourceError,
-    SourceUnavailableError,
     StoreUnavailableError,
     file_errors,
 )
 from streamdp.store.snapshot import Snapshot
-
-RETRY_S = 1.0
-"""The time between two attempts to connect at the start."""
-
-T = TypeVar("T")
 
 _UNHEARD = logging.NullHandler()
 
@@ -69,13 +62,14 @@ def run_worker(
     kafka = config.source
     assert isinstance(kafka, KafkaSourceConfig), "`run` has refused others"
     need_clients()
+    patiently = patient()
 
     def connect() -> KafkaSource:
         with naming(kafka.servers):
             return kafka.build_source(config.job, config.build_schema(), config.key_is_subject)
 
     with ExitStack() as stack:
-        source = _patiently(connect)
+        source = patiently(connect)
         stack.callback(source.close)
         display = stack.enter_context(WorkerDisplay(source.lag))
         spend = config.build_estimator().record_budget
@@ -88,19 +82,19 @@ def run_worker(
                 display.metrics(metrics.serve(metrics_port))
             observers.append(metrics)
         publish: list[Callable[[list[Snapshot]], None]] = []
-        if (topic := _patiently(kafka.build_snapshot_topic)) is not None:
+        if (topic := patiently(kafka.build_snapshot_topic)) is not None:
             stack.callback(topic.close)
             publish.append(partial(_to_topic, topic))
         if config.publish or config.holdout is not None or config.validation is not None:
             publisher = stack.enter_context(Publisher(config, (display.measured,), display.published))
             publish.append(lambda snapshots: _publish_whole(publisher, config, display))
-        dead_letters = _patiently(kafka.build_dead_letters)
+        dead_letters = patiently(kafka.build_dead_letters)
         if dead_letters is not None:
             stack.callback(dead_letters.close)
         # Last, because what fails before leaves no new store behind.
-        store = stack.enter_context(_patiently(lambda: config.open_store(accepted, shared=True)))
+        store = stack.enter_context(patiently(lambda: config.open_store(accepted, shared=True)))
         say_opened(store)
-        snapshots = _patiently(lambda: Store.snapshots(config.store_path, config.job))
+        snapshots = patiently(lambda: Store.snapshots(config.store_path, config.job))
         learned = any(snapshot.counts.learned for snapshot in snapshots)
         warn_if_not_private(config.build_estimator(store.ledger))
         say_cheaper(config)
@@ -129,16 +123,6 @@ def run_worker(
         for line in display.conclusions():
             say(line)
         worker.unlearned.check()
-
-
-def _patiently(make: Callable[[], T]) -> T:
-    """What `make` returns. Retry while the brokers or the database are unavailable."""
-    while True:
-        try:
-            return make()
-        except (SourceUnavailableError, StoreUnavailableError) as error:
-            say(f"{error}; trying again")
-            time.sleep(RETRY_S)
 
 
 def _to_topic(topic: SnapshotTopic, snapshots: list[Snapshot]) -> None:

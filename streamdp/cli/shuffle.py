@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import cache
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamdp.cli.common import IdleSeconds, TextSettings, naming, need_clients, say, warn, warn_if_weak
-from streamdp.errors import ConfigError, SourceUnavailableError, StoreUnavailableError
+from streamdp.cli.common import IdleSeconds, TextSettings, naming, need_clients, patient, say, warn, warn_if_weak
+from streamdp.errors import ConfigError
 from streamdp.runtime.signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -216,22 +216,16 @@ def _outlet(source: ShuffleSourceConfig, topic: str) -> TopicOutlet:
 
 def _patiently(source: ShuffleSourceConfig, attempt: Callable[[Stopping], None]) -> str:
     """Run `attempt` until it ends. Retry while a broker or the database is unavailable. Returns why it ended."""
-    stopped = False
+    stopping = Event()
 
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
+    def once() -> None:
+        if not stopping.is_set():
+            with naming(source.servers):
+                attempt(stopping.is_set)
 
-    with stopped_by_signals(stop, lambda: stopped):
-        while not stopped:
-            try:
-                with naming(source.servers):
-                    attempt(lambda: stopped)
-                break
-            except (SourceUnavailableError, StoreUnavailableError) as error:
-                say(f"{error}; trying again")
-                time.sleep(1.0)
-    return "stopped" if stopped else "done"
+    with stopped_by_signals(stopping.set, stopping.is_set):
+        patient()(once)
+    return "stopped" if stopping.is_set() else "done"
 
 
 def _tell(event: str, **numbers: object) -> None:

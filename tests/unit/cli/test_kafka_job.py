@@ -1,14 +1,16 @@
-"""The start of a Kafka worker: it waits for its servers."""
+"""The start of a Kafka worker, and the parties of a shuffle: they wait for their servers."""
 
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamdp.cli import kafka_job
+from streamdp.cli import kafka_job, shuffle
 from streamdp.config.job import Accepted, load_config
 from streamdp.config.kafka import KafkaSourceConfig
+from streamdp.config.shuffle import ShuffleSourceConfig
 from streamdp.errors import SourceUnavailableError, StoreUnavailableError
 from streamdp.store.store import Store
 
@@ -55,10 +57,25 @@ def test_servers_that_are_away_during_the_start_are_waited_for(
     Path("job.yaml").write_text(JOB)
     monkeypatch.setattr(KafkaSourceConfig, "build_source", ask)
     monkeypatch.setattr(Store, "snapshots", away)
-    monkeypatch.setattr(kafka_job, "time", SimpleNamespace(sleep=wait))
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=wait))
     with pytest.raises(Enough):
         kafka_job.run_worker(load_config("job.yaml"), accepted=Accepted())
     first, second = [line for line in capsys.readouterr().err.splitlines() if "trying again" in line]
     assert "the brokers do not answer" in first
     assert "the database does not answer; trying again" in second
     assert closed
+
+
+def test_a_party_that_is_stopped_while_it_waits_does_not_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[bool] = []
+
+    def attempt(stopping: shuffle.Stopping) -> None:
+        tries.append(stopping())
+        if stopping():
+            raise Enough
+        raise SourceUnavailableError("the brokers do not answer")
+
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=lambda _: signal.raise_signal(signal.SIGTERM)))
+    source = ShuffleSourceConfig(type="shuffle", brokers="host:1", points="p", messages="m", shuffled="s")
+    assert shuffle._patiently(source, attempt) == "stopped"
+    assert tries == [False]
