@@ -55,12 +55,12 @@ def in_words(budget: Budget, unit: Unit = RECORD) -> str:
 def arithmetic_note(delta: float) -> str:
     """The note on the arithmetic of PrivUnit, with the delta of `arithmetic_delta`.
 
-    >>> arithmetic_note(5.2e-9)
-    'PrivUnit is computed in floating-point numbers; if their rounding is counted, it adds a delta of about 6e-09'
+    >>> arithmetic_note(5.2e-9).partition("; ")[2]
+    'if their rounding is counted, it adds a delta of about 6e-09, and n times that to what n shuffled reports promise'
     """
     return (
         "PrivUnit is computed in floating-point numbers; if their rounding is counted, it adds a delta of about "
-        f"{rounded_up(delta, 1)}"
+        f"{rounded_up(delta, 1)}, and n times that to what n shuffled reports promise"
     )
 
 
