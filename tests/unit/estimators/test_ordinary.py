@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from benchmarks import batches
 from benchmarks.ordinary import TABLES, categories, constant, ours
-from streamdp import PanPrivateClassifier, PanPrivateRegressor
+from streamdp import PanPrivateClassifier, PanPrivateRegressor, WindowedClassifier
 
 BETTER = {
     "amounts and flags, MAE": 0.85,  # they were three times as far as the constant
@@ -55,6 +56,20 @@ def test_no_draw_of_a_sorted_file_leads_far_away(epsilon: float) -> None:
         rng = np.random.default_rng([seed, 5])
         data, held = case.draw(rng, case.records), case.draw(rng, 10_000)
         assert case.score(held, ours("process", case, data, held, epsilon, seed)) < 0.9
+
+
+def test_a_short_block_of_before_does_not_push_aside_those_that_know_more() -> None:
+    """Its query point was the nearest in a column that is 0 since then: an error of 100 minutes, where 27 is that of 0."""
+    X, y, *_ = batches.flights("arr_delay", True)
+    assert batches.score("arr_delay", True, batches.learned("pan-private", X, y, False, 0.5, seed=10)) < 35
+
+
+def test_levels_have_units_in_a_window_without_numbers() -> None:
+    """The units were looked for only beside a number or a numeric target."""
+    model = WindowedClassifier(features={"a": [f"l{k:02d}" for k in range(30)]}, window=1000, items_per_user=1)
+    scales = model.state_dict()["scales"]
+    assert scales.shape == (2, 29)
+    assert np.all(scales[1] < 1)
 
 
 @pytest.mark.parametrize("budget", ["eps=1,delta=1e-6", "eps=4,delta=1e-6"])
