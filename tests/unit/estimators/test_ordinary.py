@@ -59,7 +59,7 @@ def test_no_draw_of_a_sorted_file_leads_far_away(epsilon: float) -> None:
 
 
 def test_a_short_block_of_before_does_not_push_aside_those_that_know_more() -> None:
-    """Its query point was the nearest in a column that is 0 since then: an error of 100 minutes, where 27 is that of 0."""
+    """It was the nearest in a column that is 0 since then: an error of 100 minutes, and 27 of a constant."""
     X, y, *_ = batches.flights("arr_delay", True)
     assert batches.score("arr_delay", True, batches.learned("pan-private", X, y, False, 0.5, seed=10)) < 35
 
