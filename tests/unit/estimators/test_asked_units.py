@@ -41,6 +41,20 @@ def test_before_any_gradient_the_estimate_is_the_centre_that_is_known() -> None:
     assert abs(model.theta[2]) < 10_000  # a tenth of the bounds
 
 
+def test_devices_report_what_the_learner_would_ask() -> None:
+    X, y, people = data(700)
+    inside, outside = made(), made()
+    inside.learn_encoded(X, y, subjects=people)
+    for i in range(0, 700, 2):
+        half = outside.randomizer
+        report = half([({"a": a, "b": b}, t) for (a, b), t in zip(X[i : i + 2], y[i : i + 2], strict=True)])
+        asking = outside.learner.search.asking_target
+        assert (report.question is not None) == (half.question is not None) == asking
+        outside.absorb(report)
+    assert inside.n_users == outside.n_users == 350 > inside.n_asked == outside.n_asked > 130
+    np.testing.assert_array_equal(inside.theta, outside.theta)
+
+
 def test_an_answer_to_another_question_is_refused() -> None:
     records = [({"a": 0.1, "b": 0.2}, 900.0)]
     asking, learning = made(), learned(600)

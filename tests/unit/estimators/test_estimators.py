@@ -295,6 +295,24 @@ def test_the_least_deltas() -> None:
     assert 37 < GaussianDP(1.0).epsilon(1e-300) < 38
 
 
+def test_text_and_bytes_name_one_user() -> None:
+    made = UserLevelLDPRegressor(features=["a"], items_per_user=2)
+    made.learn_one({"a": 1.0}, 1.0, subject="ann")
+    made.learn_one({"a": 1.0}, 1.0, subject=b"ann")
+    assert (made.n_users, made.at_boundary) == (1, True)
+    made.learn_one({"a": 1.0}, 1.0, subject=b"ann")
+    made.close_user("ann")
+    assert (made.n_users, made.at_boundary) == (2, True)
+
+
+def test_the_neighbours_say_what_is_public() -> None:
+    said = LDPSGDRegressor(features=["a"]).guarantee.neighbours
+    assert "any other that fits the schema" in said
+    assert "which of them do not fit the schema and why" in said
+    assert "which ones a cap refuses" in said
+    assert "d 2^-32" in (PrivUnit.__doc__ or "")
+
+
 # --- threads
 
 
