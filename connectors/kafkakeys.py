@@ -65,6 +65,6 @@ def _of_json(text: bytes) -> Subject | None:
         return int(text)
     try:
         found = json.loads(text, parse_float=lambda _: None)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, str) and found and not _is_float(found.encode("utf-8", "surrogatepass")) else None
