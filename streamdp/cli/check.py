@@ -132,7 +132,7 @@ def plan(
 
 def _plan_of(job: str, records: int | None, assignments: Sequence[str]) -> None:
     from streamdp.cli.settings import assigned
-    from streamdp.config.checking import hopeless, readable
+    from streamdp.config.checking import admitted, hopeless, readable
     from streamdp.config.job import load_config
     from streamdp.config.prospect import prospect, shuffled
 
@@ -144,7 +144,8 @@ def _plan_of(job: str, records: int | None, assignments: Sequence[str]) -> None:
         if (problem := hopeless(found)) is not None:
             raise ConfigError(f"plan: {problem}")
         plan = _planned(config, found)
-        typer.echo(f"{found.expected:,} records of the source fit the schema.{_people(found)} {NOTE}")
+        people = _people(found.expected_of(1) if found.named else None, admitted(config, found))
+        typer.echo(f"{found.expected:,} records of the source fit the schema.{people} {NOTE}")
     else:
         raise ConfigError(f"plan: the source cannot be counted beforehand: expected --records N for {job}")
     if plan is not None and plan.error is not None:
@@ -165,23 +166,26 @@ def _inspected(config: "JobConfig") -> "Inspection":
         return inspect(config)
 
 
-def _people(found: "Inspection") -> str:
-    return f" They are of about {found.expected_people:,} people." if found.named else ""
+def _people(people: int | None, admitted: int | None) -> str:
+    cap = "" if admitted is None else f", and the cap admits about {admitted:,} records of them"
+    return "" if people is None else f" They are of about {people:,} people{cap}."
 
 
 def _planned(config: "JobConfig", found: "Inspection") -> "Prospect | None":
     """The plan of a job for the records that were found."""
+    from streamdp.config.checking import admitted
     from streamdp.config.prospect import counts_people, prospect
 
     if not config.has_model:
         return None
-    return prospect(config, found.expected_people if counts_people(config) else found.expected, found.shares())
+    records = found.expected_of(1) if counts_people(config) else admitted(config, found) or found.expected
+    return prospect(config, records, found.shares())
 
 
 def _report(
     config: "JobConfig", found: "Inspection", plan: "Prospect | None", problems: list[str]
 ) -> dict[str, object]:
-    from streamdp.config.checking import between, come_again, few_workers, unbounded, unended
+    from streamdp.config.checking import admitted, between, come_again, few_workers, unbounded, unended
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals
 
@@ -196,7 +200,8 @@ def _report(
         "records": found.rows,
         "of": found.of,
         "fit": found.fit,
-        "people": found.expected_people if found.named else None,
+        "people": found.expected_of(1) if found.named else None,
+        "admitted": admitted(config, found),
         "unfit": dead,
         "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
         "plan": None if plan is None else asdict(plan) | {"sentence": plan.sentence},
@@ -225,7 +230,7 @@ def _print(report: dict[str, Any], has_model: bool) -> None:
     console.print(NOTE)
     share = f" ({100 * report['fit'] / report['records']:.1f} %)" if report["records"] else ""
     more = "" if report["of"] in (None, report["records"]) else f" The topic has about {report['of']:,}."
-    people = "" if report["people"] is None else f" They are of about {report['people']:,} people."
+    people = _people(report["people"], report["admitted"])
     console.print(f"\n{report['fit']:,} of {report['records']:,} records fit the schema{share}.{people}{more}")
     if report["unfit"]:
         table = Table("does not fit: reason", "column", "records", box=None, padding=(0, 2, 0, 0))

@@ -1,6 +1,7 @@
 """The checks of a job before it learns: they read its records, and spend and write nothing."""
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,8 @@ from streamdp.config.yaml12 import YamlText
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
 from streamdp.estimators.traps import FAR
+from streamdp.learners.batches import Batches
+from streamdp.learners.local_reports import LocalReports
 from streamdp.runtime.bad_records import by_reason, fixes, in_words, too_many
 
 AGAIN = 2
@@ -115,6 +118,18 @@ def stops(job: JobConfig, inspection: Inspection) -> str | None:
     source = job.source
     assert isinstance(source, ReadConfig | KafkaSourceConfig)
     return hopeless(inspection) or too_many(source.name, inspection.rows, inspection.reasons, source.max_bad_share)
+
+
+def admitted(job: JobConfig, inspection: Inspection) -> int | None:
+    """How many records a cap admits at most, by what one of a person spends after another; None: that is not known."""
+    cap, learns = job.cap_budget, job.model.kind.learns
+    if cap is None or job.schema_.time is not None or not issubclass(learns, Batches | LocalReports):
+        return None
+    from streamdp.ledger.caps import fits
+
+    spend, most = job.build_estimator().record_budget, max(inspection.people.values(), default=1)
+    each = bisect_left(range(1, most + 1), True, key=lambda records: not fits(cap, spend, records))
+    return inspection.expected_of(each)
 
 
 def come_again(job: JobConfig, inspection: Inspection) -> list[str]:

@@ -145,7 +145,7 @@ class Inspection:
         """The others by reason and column."""
         self.columns_found = {name: ColumnCounts() for name in (*schema.features, *filter(None, [schema.target]))}
         """The counts by feature, and of the target."""
-        self.people: set[Subject] = set()
+        self.people: Counter[Subject] = Counter()
         """Whose the first `named` records are, if records have subjects; at most `_PEOPLE` records are looked at."""
         self.named = self.nobody = 0
         self.unended: Sequence[str] = ()
@@ -162,10 +162,9 @@ class Inspection:
         found.numeric_columns = found._schema.numeric_columns  # noqa: SLF001
         return found
 
-    @property
-    def expected_people(self) -> int:
-        """How many people the records that fit are of, if the others are like those that were looked at."""
-        seen = len(self.people) + self.nobody
+    def expected_of(self, each: int) -> int:
+        """How many of `expected` are among the first `each` of a person; 1: how many people there are."""
+        seen = sum(min(records, each) for records in self.people.values()) + self.nobody
         return round(seen * self.expected / self.named) if self.named else self.expected
 
     @property

@@ -122,10 +122,10 @@ def _pure_mu_squared(epsilons: np.ndarray) -> np.ndarray:
     return np.where(epsilons < 1e-4, np.sqrt(np.pi / 2) * epsilons, exact) ** 2
 
 
-def fits(cap: Cap, spend: Budget) -> bool:
-    """Return whether the first record of a person fits a cap. Raises `BudgetError` for a kind that it cannot count."""
+def fits(cap: Cap, spend: Budget, records: int = 1) -> bool:
+    """Return whether the first `records` of a person fit a cap. Raises `BudgetError` for a kind it cannot count."""
     row, bounds = np.zeros((1, ROW)), budgets_of(cap)
-    row[:, :RECORDS] = spend_numbers(spend, None, 1)
+    row[:, :RECORDS] = records * spend_numbers(spend, None, 1)
     for bound in bounds:
         check_counts(bound, spend)
     return all(all_fit(row, *cap_numbers(bound)) for bound in bounds)

@@ -172,6 +172,17 @@ def test_check_says_that_windows_learn_from_people_and_not_from_records(job: Pat
     assert "2 users are too few" in quick("run", "job.yaml")[2]
 
 
+@pytest.mark.parametrize("trust", ["nobody", "process"])
+def test_the_plan_counts_the_records_that_a_cap_admits(job: Path, quick: Quick, trust: str) -> None:
+    """Records of few people were "likely to beat" a constant, and the cap refused nearly all."""
+    lines = ["who,age,wage", *(f"{i % 9},{i % 50},{int(i % 50 > 20)}" for i in range(900)), "9,30,1"]
+    window_job(job, lines, subject="  subject: who\n", more="cap: 'eps=2,delta=1e-5'\n")
+    (job / "job.yaml").write_text((job / "job.yaml").read_text().replace("trust: window", f"trust: {trust}"))
+    assert "10 people, and the cap admits about 19 records of them." in quick.output("plan", "job.yaml")
+    found = json.loads(quick.output("check", "job.yaml", "--json"))
+    assert (found["admitted"], found["plan"]["records"], found["plan"]["beats_constant"]) == (19, 19, "unlikely")
+
+
 def test_the_plan_is_of_the_method_that_runs(job: Path, quick: Quick) -> None:
     """Windows of 50 were planned by Newton's 249 people and learned by private ranges, "likely to beat" a constant."""
     lines = ["age,wage", *(f"{i % 50},{int(i % 50 > 20 + i % 7)}" for i in range(9000))]
