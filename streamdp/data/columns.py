@@ -38,7 +38,9 @@ class Faults:
     def refuse(self) -> None:
         """Raise `SchemaError` for the first fault that was found; without faults, do nothing."""
         for _, reason, column in self.found[:1]:
-            raise SchemaError(f"column {column!r}: {reason.replace('_', ' ')}")
+            gap = ": leave such records out, or declare what missing values mean"
+            said = reason.replace("_", " ") + gap * (reason in ("missing", "not_finite"))
+            raise SchemaError(f"column {column!r}: {said}")
 
 
 def text_of(value: object) -> str | None:
@@ -55,17 +57,16 @@ def text_of(value: object) -> str | None:
             return repr(value.item() if isinstance(value, np.number) else value)
         case date() | time():
             return value.isoformat()
+        case np.datetime64():
+            return str(value)
     raise TypeError(f"no text for a {type(value).__name__}")
 
 
 def text_series(name: str, value: object) -> pl.Series:
-    """Return a scalar value as a column, with a name, of one text, as `text_of` writes it.
-
-    Raises `SchemaError` for a nested value.
-    """
+    """Return a scalar value as a column, with a name, of one text, as `text_of` writes it; or raise `SchemaError`."""
     with contextlib.suppress(Exception):  # an object may raise anything, with itself in the message
         return pl.Series(name, [text_of(value)], dtype=pl.String)
-    raise SchemaError(f"column {name!r}: nested")
+    raise SchemaError(f"column {name!r}: expected text, a number or a time, got {type(value).__name__}")
 
 
 def decimals(column: pl.Series, places: int, faults: Faults) -> pl.Series:

@@ -19,6 +19,11 @@ def is_numeric(values: object) -> bool:
     return getattr(getattr(values, "dtype", None), "kind", "f") not in "cmM" and not np.ma.is_masked(values)
 
 
+def is_missing(value: object) -> bool:
+    """Return whether a value of a record or a frame is None, NaN, or NaT, or pandas' NA."""
+    return value is None or (not isinstance(value, str) and str(value) in ("nan", "NaT", "<NA>"))
+
+
 def floats(what: str, values: object) -> np.ndarray:
     """Return numbers, `values` in the form of an array, as floats, contiguous in memory; a new one only if it must be.
 

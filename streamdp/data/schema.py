@@ -26,7 +26,7 @@ from streamdp.data.declaration import (
     without_blanks,
 )
 from streamdp.data.encoder import Encoder
-from streamdp.data.floats import number
+from streamdp.data.floats import is_missing, number
 from streamdp.data.late import pl
 from streamdp.data.notation import Notation, written
 from streamdp.data.records import Batch, DeadLetter, Position, Subject, check_record, lookup
@@ -239,14 +239,12 @@ class Schema:
     def encode_raw(self, raw: Mapping[str, object]) -> list[float]:
         """Return the p encoded features of one record, of text or JSON values by column, possibly nested.
 
-        Columns that `raw` lacks are None, and NaN is missing. Raises `SchemaError` that names the column if a value
-        does not fit.
+        Columns that `raw` lacks are None; NaN, NA and NaT are missing. Raises `SchemaError` that names the column if a
+        value does not fit.
         """
         check_record(raw)
         values = {c: lookup(raw, c) for c in self.feature_columns}
-        frame = pl.DataFrame(
-            [text_series(c, None if isinstance(v, float) and math.isnan(v) else v) for c, v in values.items()]
-        )
+        frame = pl.DataFrame([text_series(c, None if is_missing(v) else v) for c, v in values.items()])
         return self.encode_features(frame)[0].tolist()
 
     def encode_one(self, raw: Mapping[str, object]) -> tuple[dict[str, float], float | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamdp.data.encoder import Encoder
-from streamdp.data.floats import is_numeric, number
+from streamdp.data.floats import is_missing, is_numeric, number
 from streamdp.data.late import pl
 from streamdp.data.records import RawRecord, check_record
 from streamdp.data.transforms import EXCLUSIVE, Piece
@@ -287,7 +287,7 @@ def _numbers(column: object) -> object:
     found = _series(column)
     if found.dtype in (pl.Float64, pl.Int64, pl.UInt64, pl.Null, pl.String):
         return found
-    return pl.Series([None if _is_missing(value) else float(value) for value in _listed(column)], dtype=pl.Float64)
+    return pl.Series([None if is_missing(value) else float(value) for value in _listed(column)], dtype=pl.Float64)
 
 
 def _texts(column: object) -> object:
@@ -296,18 +296,14 @@ def _texts(column: object) -> object:
 
     if isinstance(column, pl.Series) and column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
-    return pl.Series([text_of(None if _is_missing(v) else v) for v in _listed(column)], dtype=pl.String)
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (type(value) is not str and repr(value) in ("nan", "np.float64(nan)", "NaT", "<NA>"))
+    return pl.Series([text_of(None if is_missing(v) else v) for v in _listed(column)], dtype=pl.String)
 
 
 def _read(name: object, declared: "Declaration", value: object) -> list[float]:
     """The raw values of a feature: a number, the code of its category or bucket, or the bytes of its text."""
     if declared.is_number:
         return [_number(name, value)]
-    if _is_missing(value) or (value == "" and not declared.codes):
+    if is_missing(value) or (value == "" and not declared.codes):
         raise SchemaError(f"feature {name!r}: missing")
     text = _text(name, value)
     if declared.codes:

@@ -1,6 +1,6 @@
 """Frames of pandas and polars, tables of Arrow and arrays of numpy as columns. Each is imported only when needed."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def array_of(y: object) -> object:
 
 def names_of(X: object) -> list[Hashable] | None:
     """The names of the columns of a frame; None for an array. Raises `SchemaError` for any other X."""
-    if not (hasattr(X, "__len__") and getattr(X, "ndim", None) != 0):
+    if isinstance(X, Mapping) or not (hasattr(X, "__len__") and getattr(X, "ndim", None) != 0):
         raise SchemaError(f"X: expected a frame or an array, got {type(X).__name__}")
     columns = getattr(X, "columns", None)
     return None if columns is None else list(columns)

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import given
@@ -31,23 +32,24 @@ RULES: dict[str, Any] = {
 FULL = {"age": "50", "debt": "15", "city": "Lyon", "sex": "m", "at": "2024-01-02T23:30:00Z", "ok": "TRUE"}
 
 
-def encode(**changes: str | None) -> dict[str, float]:
-    return Schema(RULES, "y", missing_values=["NA"]).encode_one(FULL | changes)[0]
+def encode(**changes: object) -> dict[str, float]:
+    return Schema(RULES, "y", missing_values=["NA"]).encode_one({**FULL, **changes})[0]
 
 
 def test_a_full_record() -> None:
     x = encode()
+    assert x == encode(age=np.int64(50), at=np.datetime64("2024-01-02T23:30"))
     assert x["age"] == x["debt"] == 0.0
     assert [name for name, value in x.items() if value == 1.0] == ["city=Lyon", "sex=m", "hour", "day=Tue", "ok=true"]
 
 
-@pytest.mark.parametrize("gap", [None, "", "NA"])
-def test_gaps_have_their_declared_meaning(gap: str | None) -> None:
+@pytest.mark.parametrize("gap", [None, "", "NA", pd.NA, pd.NaT, np.float32("nan"), np.datetime64("NaT")])
+def test_gaps_have_their_declared_meaning(gap: object) -> None:
     assert encode(age=gap)["age"] == pytest.approx(-0.2)  # 40, the typical centre
     assert encode(debt=gap)["debt"] == -1.0  # 0, clipped to the bounds
     x = encode(city=gap, sex=gap)
     assert (x["city=(missing)"], x["city=(other)"], x["city=Lyon"], x["sex=m"]) == (1.0, 0.0, 0.0, 0.0)
-    with pytest.raises(SchemaError, match="column 'at': missing"):
+    with pytest.raises(SchemaError, match="column 'at': missing: leave such records out, or declare"):
         encode(at=gap)
 
 
@@ -178,7 +180,7 @@ def test_a_decimal_in_base64_is_the_number_nearest_to_it(unscaled: int, places: 
         ("=", "not a number"),
         ("AfQ", "not a number"),
         (base64_of(1, 33), "not a number"),
-        ({"scale": 2, "value": "AfQ="}, "nested"),
+        ({"scale": 2, "value": "AfQ="}, "got dict"),
     ],
 )
 def test_what_is_no_decimal_in_base64(value: Any, reason: str) -> None:
