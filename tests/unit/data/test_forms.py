@@ -180,7 +180,7 @@ def test_a_decimal_in_base64_is_the_number_nearest_to_it(unscaled: int, places: 
         ("=", "not a number"),
         ("AfQ", "not a number"),
         (base64_of(1, 33), "not a number"),
-        ({"scale": 2, "value": "AfQ="}, "got dict"),
+        ({"scale": 2, "value": "AfQ="}, "expected text, a number or a time, got dict"),
     ],
 )
 def test_what_is_no_decimal_in_base64(value: Any, reason: str) -> None:
