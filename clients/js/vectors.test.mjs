@@ -174,6 +174,22 @@ test("records that do not fit are refused without their values", async () => {
     [{ ...x, delay: "13572468x" }, y], [{ ...x, origin: "13572468" }, y], [x, "n13572468"], [x, undefined], [{}, y], [x, NaN], [{ ...x, hour: "0x13572468" }, y], [{ ...x, hour: "" }, y],
   ])
     assert.throws(() => randomizer.report(bad, target, { id: "r" }), (error) => error instanceof SchemaError && !error.message.includes("13572468"));
+  const dated = first("transforms"), other = await Randomizer.of(dated.document);
+  assert.throws(() => other.report({ ...dated.x, when: "0000-07-05T17:59" }, dated.y, { id: "r" }), SchemaError); // as in Python
+});
+
+test("a device draws nothing for a subject that is nobody", async () => {
+  const { digest } = await import(process.env.STREAMDP_DEVICE ?? "./streamdp.js"), { document, x, y } = first("privunit");
+  for (const [kind, nobody, named] of [
+    ["text", ["", "1.0", "1e+20", "z".repeat(1001), "\ud800", 1.5, true, 2 ** 53], ["z".repeat(1000), " ", "e\u0301", 7, 10n ** 299n]],
+    ["integer", ["", " ", "1.0", "seven", "7".repeat(301), 1.5], [" 7", "+7", 7, 10n ** 299n]],
+  ]) {
+    const given = changed(document, "schema.subject", kind);
+    given.agreement = await digest(given);
+    const randomizer = await Randomizer.of(given);
+    for (const subject of nobody) assert.throws(() => randomizer.report(x, y, { id: "r", subject }), SchemaError, `${kind} ${subject}`);
+    for (const subject of named) assert.equal(randomizer.report(x, y, { id: "r", subject }).subject, String(subject).normalize("NFC"));
+  }
 });
 
 test("an old document and a larger budget are refused, a smaller one is served", async () => {

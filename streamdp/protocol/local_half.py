@@ -3,6 +3,7 @@
 See docs/reports.md for what a device must do.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -10,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.data.subjects import subject_bytes
-from streamdp.errors import ConfigError, NotAvailableError, SchemaError
+from streamdp.data.subjects import FLOAT_TEXT, subject_bytes
+from streamdp.errors import ConfigError, NotAvailableError, RefusedReportError, SchemaError
 from streamdp.estimators.accepted import FURTHEST
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.drawn import answered
@@ -19,8 +20,15 @@ from streamdp.learners.local_counts import ReportPart
 from streamdp.learners.local_reports import Asked, Report
 from streamdp.privacy.entropy import Entropy, FreshWords, Rng, SeededEntropy
 from streamdp.privacy.guarantees import Budget, amount, parse_budget, with_amount
-from streamdp.protocol.local_agreement import LocalAgreement, middle_and_half
-from streamdp.protocol.reports import AnyDocument, Document, StatisticsDocument, interval, read_document
+from streamdp.protocol.local_agreement import LocalAgreement, Subject, middle_and_half
+from streamdp.protocol.reports import (
+    MOST_OF_A_SUBJECT,
+    AnyDocument,
+    Document,
+    StatisticsDocument,
+    interval,
+    read_document,
+)
 from streamdp.scaling.search import Question
 
 
@@ -123,7 +131,7 @@ class LocalHalf:
         if (subject is None) != (document.schema_.subject is None):
             need = "needs the subject" if subject is None else "takes no subject"
             raise NotAvailableError(f"the job {need} of a report")
-        person = None if subject is None else _text(subject)
+        person = None if subject is None else _text(subject, document.schema_.subject)
         spend = None if budget is None else check_spend(parse_budget(budget), self.budget)
         out: dict[str, object] = {"version": document.version, "budget": str(spend or self.budget), "id": name}
         made = self._about(x, y, spend) if isinstance(document, StatisticsDocument) else self._gradient(x, y, spend)
@@ -167,10 +175,29 @@ def _asked(document: StatisticsDocument) -> list[tuple[ReportPart, float]]:
     return parts
 
 
-def _text(subject: str | int) -> str:
-    """The text of a subject, which JSON of every program carries exactly. Raises `SchemaError` for what is none."""
+def person_of(subject: str | int | None, kind: Subject) -> str:
+    """The text by which a ledger knows the `subject` of a report. Raises `RefusedReportError` if it names nobody."""
+    text = "" if subject is None else str(subject)
+    if not text:
+        raise RefusedReportError("missing")
+    if kind == "text":
+        if re.fullmatch(FLOAT_TEXT, text):
+            raise RefusedReportError("float")
+        return text
+    if not re.fullmatch(r"[+-]?[0-9]{1,300}", text.strip()):
+        raise RefusedReportError("not_an_integer")
+    return str(int(text))
+
+
+def _text(subject: str | int, kind: Subject) -> str:
+    """The text of a subject, which JSON of every program carries exactly. Raises `SchemaError` for what is none.
+
+    That is before anything is drawn: a report that nobody takes would spend the record.
+    """
     try:
-        return (subject_bytes(subject) or b"").decode()
-    except UnicodeDecodeError:
+        if len(text := person_of((subject_bytes(subject) or b"").decode(), kind)) <= MOST_OF_A_SUBJECT:
+            return text
+    except (UnicodeDecodeError, RefusedReportError):
         pass
-    raise SchemaError("subject: expected text, got half of a surrogate pair")
+    expected = "a whole number" if kind == "integer" else f"text of 1 to {MOST_OF_A_SUBJECT} characters"
+    raise SchemaError(f"subject: expected {expected}, without half of a surrogate pair")

@@ -10,7 +10,6 @@ report passes with a probability of at least 1 - 1e-26. The limits and their pro
 import contextlib
 import json
 import math
-import re
 import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ import orjson
 
 from connectors.http import ELSEWHERE
 from streamdp.config.definition import Definition
-from streamdp.data.subjects import FLOAT_TEXT
 from streamdp.errors import BudgetError, ConfigError, NotAvailableError, RefusedReportError
 from streamdp.estimators.ldp.randomizer import Randomizer
 from streamdp.learners.drawn import DrawnAnswer
@@ -29,7 +27,7 @@ from streamdp.privacy import samplers
 from streamdp.privacy.guarantees import Budget, check_serviceable, parse_budget
 from streamdp.privacy.mechanisms import MECHANISMS, Gaussian, Mechanism, PrivUnit, calibrated, record_rows
 from streamdp.protocol.local_agreement import LocalAgreement
-from streamdp.protocol.local_half import check_spend
+from streamdp.protocol.local_half import check_spend, person_of
 from streamdp.protocol.reports import (
     MALFORMED,
     AnyDocument,
@@ -231,7 +229,8 @@ class ReportDesk:
                 raise RefusedReportError(ELSEWHERE if shard in self.elsewhere else "stale")
             raise RefusedReportError("version" if found.version > newest else "stale")
         budget = self._spend(found)
-        subject = self._subject(found)
+        kind = self.agreement.subject
+        subject = None if kind is None else person_of(found.subject, kind)
         return Received(self._side.report(found, asked, budget, budget == self._budget), found.id, subject)
 
     def receive_all(
@@ -263,21 +262,6 @@ class ReportDesk:
             check_serviceable(spend)
             return spend
         raise RefusedReportError("budget")
-
-    def _subject(self, found: Reported) -> str | None:
-        kind = self.agreement.subject
-        if kind is None:
-            return None
-        if found.subject is None:
-            raise RefusedReportError("missing")
-        text = str(found.subject)
-        if kind == "text":
-            if re.fullmatch(FLOAT_TEXT, text):
-                raise RefusedReportError("float")
-            return text
-        if not re.fullmatch(r"[+-]?[0-9]{1,300}", text.strip()):
-            raise RefusedReportError("not_an_integer")
-        return str(int(text))
 
 
 def _written(item: object) -> bytes:

@@ -23,6 +23,9 @@ from streamdp.scaling.search import Question
 MOST_BYTES = 8 << 20
 """The most bytes of a randomizer document, and of a request with reports."""
 
+MOST_OF_A_SUBJECT = 1000
+"""The most characters of the subject of a report."""
+
 MALFORMED = "malformed"
 """The reason of what is no report."""
 
@@ -78,7 +81,9 @@ class Reported(Wire):
     version: _Whole  # of the document that was answered
     budget: Spent  # what the report spends
     id: Annotated[str, Field(min_length=1, max_length=200)]  # the report counts once, however often it is sent
-    subject: Annotated[str, Field(max_length=1000)] | StrictInt | None = None  # the person that the record is about
+    subject: Annotated[str, Field(max_length=MOST_OF_A_SUBJECT)] | StrictInt | None = (
+        None  # the person that the record is about
+    )
 
 
 class WireReport(Reported):

@@ -35,6 +35,8 @@ const finite = (v) => typeof v === "number" && Number.isFinite(v);
 const pair = (v) => Array.isArray(v) && v.length === 2 && v.every(finite);
 const isText = (v) => typeof v === "string" && !/\p{Surrogate}/u.test(v);
 const isName = (v) => isText(v) && v.length > 0 && [...v].length <= 1000;
+/** The text of a float: such a subject is nobody, as streamdp/data/subjects.py says. */
+const FLOAT = /^[+-]?[0-9]+(\.[0-9]*([eE][+-]?[0-9]+)?|[eE]\+[0-9]+)$/;
 
 function hasKeys(value, keys) {
   const plain = value !== null && typeof value === "object" && !Array.isArray(value);
@@ -470,7 +472,7 @@ function partOf(value, part, name) {
   if (!match) throw bad;
   const [year, month, day] = match.slice(1).map(Number), date = new Date(0);
   date.setUTCFullYear(year, month - 1, day);
-  if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) throw bad;
+  if (year < 1 || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) throw bad;
   return { month, day, weekday: date.getUTCDay() || 7 }[part];
 }
 
@@ -703,10 +705,12 @@ class Half {
     if (!this.fresh) throw new RefusedError("refused: the document is too old; ask the service for a new one");
     if ((subject === null) !== ((schema.subject ?? null) === null))
       throw new SchemaError(subject === null ? "the job needs the subject of a report" : "the job takes no subject");
-    if (subject !== null && !(typeof subject === "string" || typeof subject === "bigint" || Number.isSafeInteger(subject)))
-      throw new SchemaError("the subject: expected text or a whole number; as text or BigInt from 2^53 on");
+    const whole = typeof subject === "bigint" || Number.isSafeInteger(subject), person = String(subject).normalize("NFC");
+    const named = { text: isName(person) && !FLOAT.test(person), integer: /^[+-]?[0-9]{1,300}$/.test(person.trim()) }[schema.subject];
+    if (subject !== null && !((whole || typeof subject === "string") && named))
+      throw new SchemaError("the subject: expected text, but no float, or a whole number; as text or BigInt from 2^53 on");
     const out = { version, budget: budget ?? agreed, id, ...this.answer(x, y, budget, words) };
-    return subject === null ? out : { ...out, subject: String(subject).normalize("NFC") };
+    return subject === null ? out : { ...out, subject: person };
   }
 }
 

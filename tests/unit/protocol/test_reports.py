@@ -228,6 +228,21 @@ def test_whole_numbers_are_one_person_however_they_are_written() -> None:
         desk.receive(report | {"subject": "seven"})
 
 
+@pytest.mark.parametrize("kind", ["text", "integer"])
+def test_a_device_draws_nothing_for_a_subject_that_is_nobody(kind: str) -> None:
+    """Before, its report was drawn and sent, and no desk took it: the record was spent for nothing."""
+    desk = ReportDesk("named", job := definition(subject={"column": "person", "type": kind}, cap="eps=2"))
+    desk.show(0, job.build_estimator())
+    nobody = ["", "1.0", "1e+20", "z" * 1001, "\ud800"] if kind == "text" else ["", " ", "1.0", "seven", "7" * 301]
+    for subject in nobody:
+        with pytest.raises(SchemaError, match="subject"):
+            report_of(desk, "True", subject=subject)
+    named = ["z" * 1000, " ", "e\u0301"] if kind == "text" else [" 7", "+7"]
+    assert all(desk.receive(report_of(desk, "True", subject=subject)).subject for subject in [*named, 7, 10**299])
+    with pytest.raises(RefusedReportError, match="missing"):
+        desk.receive(report_of(desk, "True", subject="7") | {"subject": ""})
+
+
 # -- the device's side -----------------------------------------------------------------------------------------------
 
 
