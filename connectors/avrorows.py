@@ -50,9 +50,9 @@ class AvroDecoder:
     array where a plain value belongs, and `not_avro` for bytes that are not exactly one value of the schema: too few or
     too many, an index, a length or a boolean out of range, text that is not UTF-8, or nesting over Python's recursion
     limit (100 levels of a recursive schema are within it). `unknown_schema` is for an id that `writers` does not know.
-    It is asked for again with the next batch. `unresolved_schema` is for a schema that is not that of a record or
-    cannot be resolved, and for a value of a type that the job's schema does not have. Both name the id in the place of
-    the column.
+    It is asked for again with the next batch, and not named: of a message without a frame, it is a part of its values.
+    `unresolved_schema` is for a schema that is not that of a record or cannot be resolved, and for a value of a type
+    that the job's schema does not have. It names the id in the place of the column.
 
     Fields mean what they mean in a JSON object: those that the encoder does not know are ignored, null is missing, a
     number may come as text, and a boolean counts as the text `true` or `false`. A float counts as the double it equals,
@@ -130,7 +130,7 @@ class AvroDecoder:
             written = None if self._writers is None else self._writers(int.from_bytes(head, "big"))
         except ConfigError as error:
             return NoSubject("unresolved_schema", f"key, {_named(head)}: {error}")
-        return NoSubject(_UNKNOWN, f"key, {_named(head)}") if written is None else written.as_written()
+        return NoSubject(_UNKNOWN, "key") if written is None else written.as_written()
 
     def _look_up(self, raw: Sequence[bytes | None]) -> None:
         """Find the layouts of the ids of values that are new; those of unknown ids are not kept."""
@@ -161,7 +161,7 @@ class AvroDecoder:
             head, value = value[1:FRAME_BYTES], value[FRAME_BYTES:]
             layout = self._layouts.get(head)
         if layout is None:
-            return (_UNKNOWN, _named(head))
+            return (_UNKNOWN,)
         if isinstance(layout, str):
             return ("unresolved_schema", layout)
         try:
