@@ -173,11 +173,13 @@ def lag(job: Job) -> int | None:
     if not isinstance(source, KafkaSourceConfig | ReportsSourceConfig):
         return None
     if time.monotonic() - job.lag_asked_at >= ASK_S:
+        job.lag_asked_at = math.inf  # others get the last answer meanwhile: silent brokers hold one thread of a job
         try:
             job.lag = _unread(job, source)
         except (StreamDPError, ImportError):  # the extra `kafka` may not be installed where the service follows
             job.lag = None
-        job.lag_asked_at = time.monotonic()
+        finally:
+            job.lag_asked_at = time.monotonic()
     return job.lag
 
 

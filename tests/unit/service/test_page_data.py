@@ -10,6 +10,8 @@ import pytest
 
 from streamdp.config.job import JobConfig
 from streamdp.data.records import Shard
+from streamdp.service import pages
+from streamdp.service.jobs import Job
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.store import Store
 from tests.support.service import client, job, record
@@ -42,6 +44,16 @@ def test_a_job_without_commits_has_no_history(tmp_path: Path) -> None:
         found = http.get("/page/job/late").json()
         assert (found["history"], found["constant"], found["reasons"]) == ([], None, {})
         assert http.get("/page/job/nobody").status_code == 404
+
+
+def test_a_page_does_not_wait_for_brokers_that_another_one_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, pages of one job held all threads of the service, and calls of other jobs waited for them."""
+    config = job(tmp_path, source={"type": "kafka", "topic": "t", "brokers": "127.0.0.1:1"})
+    found, meanwhile = Job(config), []
+    monkeypatch.setattr(pages, "_unread", lambda *_: meanwhile.append(pages.lag(found)) or 7)
+    assert (pages.lag(found), meanwhile) == (7, [None])
 
 
 def test_people_are_counted_by_the_share_of_their_cap(tmp_path: Path) -> None:
