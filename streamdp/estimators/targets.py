@@ -155,7 +155,7 @@ class Regressor(Estimator, river_base.MiniBatchRegressor):
 
     def _target_task(self, loss: Loss) -> Task:
         if self._of_log:
-            raise ConfigError("validation: answers are about the target as it comes; declare it without transform")
+            raise ConfigError("validation: answers are about the target as it comes: leave it out, or the transform")
         bounds = self._target_bounds()
         if isinstance(loss, Squared) and bounds is not None:
             return Squares(*bounds, exponential=loss.log_link)

@@ -54,7 +54,8 @@ _CHANGES = {
     "unknown_category": "declare its other values, or other: true",
     "unknown_class": "declare all its classes, written as in the data",
     "missing": "say what a gap of a feature means by missing:; nothing is learned without target, time and subject",
-    "not_a_number": "declare categories (a target: classes), its gaps in schema.missing_values, or source.decimal",
+    "not_a_number": "declare categories (a target: classes), its gaps in schema.missing_values, or source.decimal, "
+    "source.thousands or source.units",
     "not_finite": "say what a gap means by missing:",
     "not_a_date": "declare its format",
     "not_a_time": "declare its unit in schema.time",

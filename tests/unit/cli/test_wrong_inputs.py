@@ -155,7 +155,7 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
     (b"<html><body>not found</body></html>\n" * 3, 3, "it looks like HTML, and not like a header"),
     (DATA.encode("utf-16"), 3, "set source.encoding: utf-16"),
     (DATA.replace("\n", "\r").encode(), 3, "lines end in LF or CRLF, not in CR"),
-    (DATA.replace(SECRET, '"4711,25"').encode(), 3, "or source.decimal"),
+    (DATA.replace(SECRET, '"4711,25"').encode(), 3, "or source.decimal, source.thousands or"),
     (
         DATA.replace("Lyon", "Ly\xf6n").encode("latin-1"),
         3,
