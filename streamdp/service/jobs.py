@@ -130,7 +130,8 @@ class Job:
         self.config = config
         self.name = config.job
         self._trouble: str | None = None
-        self._calls = Calls()  # on a thread that a silent database may keep: no request and no stop waits for it
+        # on threads that a silent database may keep: no request and no stop waits for them
+        self._calls, self._questions = Calls(), Calls()
         # how often each reason of an unusable record was answered since the service started
         self.reasons: Counter[str] = Counter()
         # the same at earlier times: seconds since 1970 (UTC), and the counts then
@@ -162,7 +163,7 @@ class Job:
 
     async def ask(self, question: Callable[..., T], *given: object) -> T:
         """Ask the database a `question` with what is `given`. Raises `ProblemError` 503 after `ANSWER_S`."""
-        call = asyncio.wrap_future(self._calls.submit(partial(question, *given)))
+        call = asyncio.wrap_future(self._questions.submit(partial(question, *given)))
         if not (await asyncio.wait({call}, timeout=ANSWER_S))[0]:
             raise busy(SILENT)
         return call.result()
@@ -253,6 +254,7 @@ class Job:
         Raises `StoreUnavailableError` if the database does not answer.
         """
         self._calls.shutdown(wait=False)
+        self._questions.shutdown(wait=False)
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait([self._following])

@@ -115,11 +115,12 @@ def _shares(rows: np.ndarray, cap: Budget) -> np.ndarray:
         return np.sqrt((rows[:, MU_SQUARED] + rows[:, PURE_MU_SQUARED]) / limit)
     shares = rows[:, EPSILON] / limit
     if isinstance(cap, ApproxDP):
-        shares = np.maximum(shares, rows[:, DELTA] / np.where(own, rows[:, CAP_DELTA], most_delta))
-        for i in np.flatnonzero(rows[:, MU_SQUARED]):  # mu against the mu of the cap
-            of = cap_of_numbers(rows[i, CAP], rows[i, CAP_DELTA]) if own[i] else cap
-            assert isinstance(of, ApproxDP)
-            shares[i] = np.sqrt(rows[i, MU_SQUARED]) / GaussianDP.from_approx(of).mu
+        limits = np.column_stack([limit, np.where(own, rows[:, CAP_DELTA], most_delta)])
+        shares = np.maximum(shares, rows[:, DELTA] / limits[:, 1])
+        some = np.flatnonzero(rows[:, MU_SQUARED])  # mu against the mu of the cap
+        kinds, which = np.unique(limits[some], axis=0, return_inverse=True)
+        mus = np.array([GaussianDP.from_approx(ApproxDP(*kind)).mu for kind in kinds.tolist()])
+        shares[some] = np.sqrt(rows[some, MU_SQUARED]) / mus[which.ravel()]
     return shares
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,24 @@ def test_an_unexpected_error_is_said_and_does_not_end_following(
     assert unexpected == "the store cannot be read: unexpected RuntimeError"
     assert next_look is not None
     assert "late.db: there is no such store" in next_look
+
+
+def test_a_question_that_takes_long_is_no_silent_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, an open page of a job with many people made it unready, and calls that learned got 503."""
+    ended, given_up = threading.Event(), list[str]()
+    monkeypatch.setattr(Job, "give_up", lambda _, why: (given_up.append(why), ended.set()))
+
+    async def look() -> None:
+        followed = Job(job(tmp_path, source={"type": "csv", "path": str(tmp_path / "data.csv")}))
+        asking = asyncio.create_task(followed.ask(ended.wait))
+        await asyncio.sleep(0)
+        await followed.refresh()
+        ended.set()
+        await asking
+        await followed.stop()
+
+    asyncio.run(look())
+    assert given_up == []
 
 
 def test_a_store_that_was_made_anew_is_shown(tmp_path: Path) -> None:
