@@ -54,8 +54,14 @@ class _Application(FastAPI):
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Start all jobs, and stop them. The service starts if one of them does; the others go on trying."""
     loop, state = asyncio.get_running_loop(), app.state
-    state.stop = lambda: loop.call_soon_threadsafe(state.stopping.set)
     jobs: list[Job] = list(state.jobs.values())
+
+    def end() -> None:
+        state.stopping.set()
+        for job in jobs:
+            job.end()
+
+    state.stop = lambda: loop.call_soon_threadsafe(end)
     try:
         found = await asyncio.gather(*(job.start() for job in jobs), return_exceptions=True)
         if all(isinstance(error, Exception) for error in found):

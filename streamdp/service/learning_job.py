@@ -133,16 +133,20 @@ class LearningJob(Job):
         if snapshot.seq >= self.snapshot.seq or snapshot.committed_at > self.snapshot.committed_at:
             super().take(snapshot, measures)
 
+    def end(self) -> None:
+        """See `Job.end`."""
+        self._stopping.set()
+        if self._source is not None:
+            self._source.close()
+
     async def stop(self) -> None:
         """See `Job.stop`. What was accepted is learned and committed first."""
-        self._stopping.set()
+        self.end()
         await super().stop()
         for task in (self._reading, self._expiring):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        if self._source is not None:
-            self._source.close()
         await asyncio.to_thread(self._thread.join, STOP_S)
         if self._thread.is_alive():
             raise StoreUnavailableError(
@@ -213,6 +217,8 @@ class LearningJob(Job):
             raise ProblemError(422, "key-reused", str(error)) from None
         except SourceUnavailableError as error:
             raise busy(str(error)) from None
+        except asyncio.CancelledError:  # uvicorn cancels what still waits some seconds after the signal to stop
+            raise busy("the service stops; repeat the call with the same key") from None
         outcome: dict[str, Any] = answered.answer
         if outcome["dead"]:
             self.note_reasons(dead["reason"] for dead in outcome["dead"])

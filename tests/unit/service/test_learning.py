@@ -1,5 +1,6 @@
 """Calls that learn: answered after their commit, counted once, and dead or refused record by record."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,6 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import astuple
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,8 +21,11 @@ from connectors import jsonpieces
 from connectors.http import Call
 from servers.process import free_ports
 from streamdp.client import Client
+from streamdp.config.job import NOTHING
 from streamdp.errors import ConfigError, SourceUnavailableError
 from streamdp.service import requests
+from streamdp.service.learning_job import LearningJob
+from streamdp.service.problems import ProblemError
 from streamdp.service.schemas import LearnAnswer
 from streamdp.service.waiting import Waiting
 from streamdp.store.store import Store
@@ -240,6 +245,32 @@ def test_many_calls_share_a_commit(tmp_path: Path) -> None:
             assert first.result().json()["version"] == 1
             assert {other.result().json()["version"] for other in others} == {2}
     assert stored(tmp_path) == (11, 0, 0)
+
+
+def test_a_service_that_ends_answers_the_calls_of_an_open_batch(tmp_path: Path) -> None:
+    """Before, they waited for the end of the batch, and got 500 after six seconds; then they were committed."""
+    model = {"trust": "process", "budget": "eps=1,delta=1e-6"}
+    with client(job(tmp_path, model=model, cap="eps=5,delta=1e-3", commit={"seconds": 3600})) as http:
+        source = http.app.state.jobs["late"]._source  # type: ignore[attr-defined]
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(learn, http, [record(i) for i in range(20)])
+            wait_until(lambda: source.position["records"] == 20)
+            http.app.state.stop()  # type: ignore[attr-defined]
+            assert answer.result(600).json()["learned"] == 20
+    assert stored(tmp_path) == (20, 0, 0)
+
+
+def test_a_call_that_the_end_of_the_service_cuts_off_is_to_be_repeated(tmp_path: Path) -> None:
+    async def cut() -> None:
+        found: Any = LearningJob(job(tmp_path), NOTHING)
+        found._source, found._refusal = SimpleNamespace(submit=lambda _: None), None
+        call = asyncio.create_task(found.submit(Call(1, None, None, b"")))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(ProblemError, match="repeat the call"):
+            await call
+
+    asyncio.run(cut())
 
 
 def test_a_full_queue_is_refused_with_429(tmp_path: Path) -> None:
