@@ -48,7 +48,7 @@ def frame(n: int) -> pl.DataFrame:
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_way_learns_the_same(kind: str, size: int | None, features: Any) -> None:
-    n = 60 if size == 1 else 240
+    n = 60 if size == 1 else 120
     X = frame(n).select(PLAIN) if features is PLAIN else frame(n).drop("z")
     y = 3 * X["x"].to_numpy() + np.random.default_rng(1).normal(0, 0.1, n)
     options: dict[str, Any] = {"features": features, "seed": 1} | ({} if size is None else {"batch_size": size})

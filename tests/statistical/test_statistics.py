@@ -334,7 +334,7 @@ def test_a_choice_of_tables_keeps_the_claim_and_a_tenth_of_its_noise_does_not() 
         for last in ("111", "001"):
             rows = np.array([[int(one) for one in row] for row in [*rest, last]])
             pairs = [np.bincount(2 * rows[:, i] + rows[:, j], minlength=4) for i, j in ((0, 1), (0, 2), (1, 2))]
-            runs = [chosen.chosen(np.concatenate(pairs), mu, rng) for _ in range(RUNS)]
+            runs = [chosen.chosen(np.concatenate(pairs), mu, rng) for _ in range(RUNS // 3)]
             found.append(np.array([shown[8] - shown[4] for shown in runs]))
         return lower_bound(GaussianDP(1.0), *found)
 

@@ -412,10 +412,7 @@ def test_an_export_is_added_by_one_registration(tmp_path: Path, monkeypatch: pyt
     assert "expected one of json, python" in str(ran.exception)
 
 
-@pytest.mark.parametrize("language", sorted(EXPORTS))
-def test_names_that_an_export_adds_are_refused_by_the_command_in_every_format(
-    language: str, tmp_path: Path, quick: Quick
-) -> None:
+def test_names_that_an_export_adds_are_refused_by_the_command_in_every_format(tmp_path: Path, quick: Quick) -> None:
     """ONNX ended with 1 and an internal name, and SQL wrote two columns of one name."""
     for k, (name, target) in enumerate(
         [("prediction", "y"), ("Probabilities", "y"), ("probability of true", "y"), ("streamdp:x", "y"),
@@ -431,9 +428,10 @@ def test_names_that_an_export_adds_are_refused_by_the_command_in_every_format(
         }
         (tmp_path / "job.yaml").write_text(json.dumps(settings))
         quick.output("run", "job.yaml")
-        code, _, said = quick("export", f"{k}.db", "--to", language, "-o", "out")
-        assert (code, "name" in said) == (2, True), (name, said)
-        assert not (tmp_path / "out").exists()
+        for language in EXPORTS:
+            code, _, said = quick("export", f"{k}.db", "--to", language, "-o", "out")
+            assert (code, "name" in said) == (2, True), (language, name, said)
+            assert not (tmp_path / "out").exists()
 
 
 def test_names_that_postgresql_cuts_to_one_are_no_sql() -> None:
