@@ -4,6 +4,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,13 @@ _FOLDER = os.path.dirname(streamdp.__file__) + os.sep
 
 class Interruption(BaseException):
     """What is raised; no code catches it by its type."""
+
+
+@cache
+def _uncounted(name: str) -> set[int]:
+    """The lines of a file that are not counted."""
+    lines = enumerate(linecache.getlines(name), 1)
+    return {number for number, line in lines if line.lstrip().startswith(("with ", "try:"))}
 
 
 def interrupted(call: Callable[[], Any], after: int, package: str = "") -> int:
@@ -30,7 +38,7 @@ def interrupted(call: Callable[[], Any], after: int, package: str = "") -> int:
         name = frame.f_code.co_filename
         if not name.startswith(_FOLDER + package):
             return None
-        if event == "line" and not linecache.getline(name, frame.f_lineno).lstrip().startswith(("with ", "try:")):
+        if event == "line" and frame.f_lineno not in _uncounted(name):
             lines += 1
             if lines > after:
                 sys.settrace(None)

@@ -52,8 +52,8 @@ def test_the_tables_that_say_most_are_chosen_and_each_column_is_joined_once() ->
         assert again.get().keys() == {"of a"}
         again.load_state_dict(model.state_dict())
         assert again.get() == found
-        drawn = model.tables().draw(500, seed=1)
-        assert drawn.select((drawn["d"] == "q").cast(int) == (drawn["c"] > 5).cast(int)).to_series().mean() > 0.7
+    drawn = model.tables().draw(500, seed=1)
+    assert drawn.select((drawn["d"] == "q").cast(int) == (drawn["c"] > 5).cast(int)).to_series().mean() > 0.7
 
 
 def test_windows_may_choose_other_tables_and_the_tables_are_of_all_records() -> None:
