@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
 from connectors.kafkaclient import kafka_errors
@@ -92,7 +92,11 @@ class PythonGroup:
         them.
         """
         self._finish_rejoin()
-        found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
+        try:
+            found = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
+        except LogTruncationError as error:  # the broker has fewer messages than were read
+            lost = {key: self.position(key.partition) for key in error.divergent_offsets}
+            raise OffsetOutOfRangeError(lost) from None
         return {key.partition: messages for key, messages in found.items()}
 
     def _finish_rejoin(self) -> None:

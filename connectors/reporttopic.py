@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kafka import TopicPartition
-from kafka.errors import OffsetOutOfRangeError
+from kafka.errors import LogTruncationError, OffsetOutOfRangeError
 
-from connectors.kafkaclient import connect, kafka_errors, partitions_of, topic_id
+from connectors.kafkaclient import check_topic, connect, kafka_errors, partitions_of, topic_id
 from streamdp.data.records import Position
 from streamdp.errors import SourceError, closed_on_error
 
@@ -62,21 +62,22 @@ class ReportTopic:
     def poll(self, max_records: int, timeout_s: float) -> Polled:
         """Return the next messages, at most `max_records`; none if there are none within `timeout_s`.
 
-        Raises the errors of `kafkaclient.kafka_errors`, and `SourceError` if the broker no longer has the next message.
+        Raises the errors of `kafkaclient.check_topic`, and `SourceError` if the broker no longer has the next message;
+        then another object reads on from the last position.
         """
-        missing = False
         values: list[bytes | None] = []
         with self._lock, kafka_errors(self._topic):
             self._assign()
             try:
                 polled = self._consumer.poll(timeout_ms=int(1000 * timeout_s), max_records=max_records)
-            except OffsetOutOfRangeError:
-                missing, polled = True, {}
+            except (OffsetOutOfRangeError, LogTruncationError):
+                lost = f"the broker no longer has the next messages of {self._topic!r}; use another store"
+                raise SourceError(lost) from None
+            if polled:
+                check_topic(self._consumer, self._topic, self._position.get(_TOPIC), "; use another store")
             for partition in polled:
                 values += [message.value for message in polled[partition]]
                 self._position[str(partition.partition)] = self._consumer.position(partition)
-        if missing:
-            raise SourceError(f"the broker no longer has the next messages of {self._topic!r}; use another store")
         return Polled(values, dict(self._position))
 
     def close(self) -> None:

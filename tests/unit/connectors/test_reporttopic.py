@@ -7,9 +7,9 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from connectors import reporttopic
+from connectors import kafkaclient, reporttopic
 from connectors.reporttopic import ReportTopic
-from streamdp.errors import SourceUnavailableError
+from streamdp.errors import SourceError, SourceUnavailableError
 
 
 class Consumer:
@@ -44,11 +44,28 @@ class Consumer:
         self.at.clear()
 
 
-def test_a_partition_that_could_not_begin_begins_with_the_next_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer, partitions = Consumer(), {0}
-    monkeypatch.setattr(reporttopic, "connect", lambda *_: consumer)
-    monkeypatch.setattr(reporttopic, "topic_id", lambda *_: "id")
-    monkeypatch.setattr(reporttopic, "partitions_of", lambda *_: set(partitions))
+@pytest.fixture
+def partitions(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The partitions of a topic with the id "id"."""
+    found = {0}
+    monkeypatch.setattr(reporttopic, "connect", lambda *_: Consumer())
+    for module in (reporttopic, kafkaclient):
+        monkeypatch.setattr(module, "topic_id", lambda *_: "id")
+    monkeypatch.setattr(reporttopic, "partitions_of", lambda *_: set(found))
+    return found
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_is_refused(
+    partitions: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages before the offset that the client stood at were passed over, and nobody was told."""
+    topic = ReportTopic("reports", "", {}, {})
+    monkeypatch.setattr(kafkaclient, "topic_id", lambda *_: "another")
+    with pytest.raises(SourceError, match="created again while it was read; use another store"):
+        topic.poll(9, 0.0)
+
+
+def test_a_partition_that_could_not_begin_begins_with_the_next_poll(partitions: set[int]) -> None:
     topic = ReportTopic("reports", "", {}, {})
     assert topic.poll(9, 0.0) == ([b"0"], {"topic": "id", "0": 8})
     partitions.add(1)
