@@ -263,4 +263,5 @@ test("refused and dead reports are told, and errors are typed", async () => {
   const dead = await outcome({ learned: 0, refused: 0, dead: [{ index: 0, reason: "stale" }] });
   assert.deepEqual([dead.outcome, dead.reason], ["dead", "stale"]);
   await assert.rejects(outcome(403), StreamDPError);
+  for (const other of [{}, [], { learned: 1 }]) await assert.rejects(outcome(other), ServiceError);
 });

@@ -932,8 +932,9 @@ export class Device {
       headers: { "Content-Type": "application/json", "Idempotency-Key": note.report.id },
       body: JSON.stringify({ reports: [note.report] }),
     });
-    const found = await response.json();
-    const outcome = found.dead?.length ? { outcome: "dead", reason: found.dead[0].reason } : { outcome: found.learned ? "learned" : "refused" };
+    const found = await response.json().catch(() => null);
+    if (!Array.isArray(found?.dead)) throw new ServiceError("the service answered something else than what became of the report");
+    const outcome = found.dead.length ? { outcome: "dead", reason: found.dead[0].reason } : { outcome: found.learned ? "learned" : "refused" };
     note = { ...note, ...outcome };
     await notes.set(key, note);
     return note;
