@@ -231,7 +231,7 @@ class LearningJob(Job):
         index. Raises the errors of `submit`.
         """
         assert call.rows is not None, "a call of records"
-        found = []
+        found = {}
         for i, name in labels.items():
             if name is None:
                 call.dead[i] = Flaw("missing", "id")
@@ -239,9 +239,11 @@ class LearningJob(Job):
                 call.dead[i] = Flaw("unknown_id", "id")
             else:
                 call.rows.X[i] = row
-                found.append(name)
-        outcome = await self.submit(call)
-        self.labels.forget(caller, found)
+                found[i] = name
+        outcome: Any = await self.submit(call)
+        for letter in outcome["dead"]:  # a corrected label may come
+            found.pop(letter["index"], None)
+        self.labels.forget(caller, found.values())
         return outcome
 
     # -- in the learner's thread --------------------------------------------------------------------------------

@@ -329,7 +329,9 @@ def test_labels_come_later(tmp_path: Path) -> None:
     x = {"dep_delay": 20, "origin": "JFK"}
     with client(job(tmp_path)) as http:
         predict = {"records": [x, x, x], "ids": ["a", None, 7]}
+        wrong = {"id": "a", "y": "late", "subject": "ann"}  # its features wait for the corrected label
         assert len(http.post("/v1/models/late/predict", json=predict).json()["predictions"]) == 3
+        assert learn(http, [wrong]).json()["dead"][0]["reason"] == "unknown_class"
         labels = [
             {"id": "a", "y": "True", "subject": "ann"},
             {"id": "b", "y": "True", "subject": "bob"},
@@ -346,7 +348,7 @@ def test_labels_come_later(tmp_path: Path) -> None:
         changed = learn(http, [labels[0] | {"y": "False"}]).json()
         assert changed["dead"] == [{"index": 0, "reason": "id_reused"}]
         assert "wait for their label" in http.get("/v1/models/late").json()["statement"]
-    assert stored(tmp_path) == (2, 0, 3)
+    assert stored(tmp_path) == (2, 0, 4)
 
 
 def test_features_that_wait_are_bounded() -> None:
