@@ -47,7 +47,7 @@ def description(job: Job) -> dict[str, object]:
         "private": achieved.private,
     }
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
-    doubtful = doubts(model.estimator, model.snapshot.counts, model.quality)
+    doubtful = doubts(model.estimator, model.snapshot.counts, model.quality, model.snapshot.doubt)
     found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": doubtful}
     found["unpublished"] = job.unpublished
     return summary(job) | found | shown_of_stream(job)

@@ -15,6 +15,8 @@ from streamdp.optim.losses import loss_for
 
 HOLDOUT_NOTE = "measured on a holdout file that was declared public; it spends nothing and is not protected"
 
+WORSE = "on the public holdout, the model is worse than the best constant"
+
 
 class Holdout:
     """A public file, the `holdout` of a job, with records to measure committed models on.
@@ -55,7 +57,7 @@ class Holdout:
             return None
         found = self._measures(estimator)
         if loss_for(estimator.loss).level == 0.5 and (worse := _worse(found, self.constant())):
-            found["warning"] = f"on the public holdout, the model is worse than the best constant: {worse}"
+            found["warning"] = f"{WORSE}: {worse}"
         return found
 
     def _measures(self, estimator: Estimator) -> dict[str, object]:

@@ -32,7 +32,7 @@ from streamdp.reading.doubts import rounded, unresolved
 from streamdp.serving.snapshots import Model, combined, restore
 from streamdp.store.reading import begun
 from streamdp.store.reading import snapshots as stored_snapshots
-from streamdp.store.sinks import note_sink
+from streamdp.store.sinks import note_doubt, note_sink
 from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
@@ -363,6 +363,8 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         self._holdout = None if config.holdout is None else Holdout(config)
         self._listeners = listeners
         self._model: Model | None = None
+        self._noted: str | None = None
+        self._note = partial(note_doubt, config.store_path, config.job)
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -385,12 +387,18 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
     def __call__(self, snapshot: Snapshot) -> None:
         """Publish a committed snapshot."""
         from connectors.sinks import Message  # commands that read a store load no connectors
+        from streamdp.serving.holdout import WORSE
 
         measures = None
         if self._outlets or self._holdout is not None:
             model = self.model(snapshot)
             if self._holdout is not None:
                 measures = self._holdout.measure(model.estimator)
+                snapshot = replace(snapshot, doubt=WORSE if "warning" in (measures or {}) else "")
+                model = replace(model, snapshot=snapshot)
+                if snapshot.doubt != self._noted:
+                    self._note(snapshot.doubt)
+                    self._noted = snapshot.doubt
             if self._outlets:
                 written = orjson.dumps(document(model, measures))
                 message = Message(snapshot.job, snapshot.seq, snapshot.committed_at, written)

@@ -128,7 +128,7 @@ def enter(
             change_cap(connection, cap)
     terms, known = checked
     row = JobRow(job, terms.fingerprint, terms.config, int(cap is not None))
-    add = "INSERT INTO jobs VALUES (:job, :fingerprint, :config, :capped) ON CONFLICT (job) DO NOTHING"
+    add = "INSERT INTO jobs VALUES (:job, :fingerprint, :config, :capped, :doubt) ON CONFLICT (job) DO NOTHING"
     if connection.change(add, row._asdict()):
         return found, jobs_with_caps(connection, job) if cap is not None else []
     if read_job(connection, job, database.name) not in (known, row):

@@ -1,6 +1,7 @@
 """Writes which commit each sink of a job has, and since when and why one fails: outside any commit.
 
-`reading.sinks` reads it. It is public: a commit is published, and a reason has no value of a record.
+`reading.sinks` reads it. It is public: a commit is published, and a reason has no value of a record. So is what a
+public holdout says against the model, which comes with its snapshots.
 """
 
 import os
@@ -43,3 +44,10 @@ def note_sink(
         since = time.time() if reason else 0.0
         values = {"seq": sent[0], "committed_at": sent[1], "failing_since": since, "reason": reason}
         connection.change(_NOTE, key | values)
+
+
+def note_doubt(url_or_path: str | os.PathLike[str], job: str, doubt: str) -> None:
+    """Note a `doubt` about the committed model of a `job`, or "" for none; the rest is as for `note_sink`."""
+    database = open_database(url_or_path, job)
+    with closing(database.open_for_writing(STORE_FORMAT)) as connection, database.errors(), connection.begin():
+        connection.change("UPDATE jobs SET doubt = :doubt WHERE job = :job", {"job": job, "doubt": doubt})

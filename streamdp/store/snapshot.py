@@ -68,6 +68,7 @@ class Snapshot:
     epoch: int = 0  # the number of the claim under which the shard was committed or has been claimed since
     letters: Any = None
     waiting: int = 0  # as in `Part`, but it may have been noted after the commit
+    doubt: str = ""  # what a public holdout says against the model, as it was noted after a commit; "": nothing
 
     @property
     def commit(self) -> tuple[int, float]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -60,7 +60,8 @@ def read_snapshot(row: ShardRow, job: JobRow, name: str) -> Snapshot | None:
         columns["waiting"] = int(row.waiting)
         if _checksum(job.job, job.fingerprint, columns, row.state) != row.checksum:
             raise ValueError
-    return snapshot_of(job.job, job.fingerprint, job.config, Shard(row.topic, row.partition), columns)
+    found = snapshot_of(job.job, job.fingerprint, job.config, Shard(row.topic, row.partition), columns)
+    return replace(found, doubt=job.doubt)
 
 
 def snapshot_of(job: str, fingerprint: str, config: str, shard: Shard, columns: Mapping[str, Any]) -> Snapshot:

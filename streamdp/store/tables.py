@@ -14,9 +14,9 @@ _COMMIT = (
     " left_out BIGINT NOT NULL, position TEXT NOT NULL"
 )
 _TABLES = (
-    # `capped` is 1 if the ledger admits the records of the job.
+    # `capped` is 1 if the ledger admits the records of the job; `doubt` is noted after a commit.
     "CREATE TABLE jobs (job TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, config TEXT NOT NULL,"
-    " capped INTEGER NOT NULL)",
+    " capped INTEGER NOT NULL, doubt TEXT NOT NULL)",
     # `seq` is 0 if the shard is claimed and nothing committed yet; `waiting` is not in the checksum.
     f"CREATE TABLE shards ({_SHARD}, epoch BIGINT NOT NULL, seq BIGINT NOT NULL, {_COMMIT}, state TEXT NOT NULL,"
     " checksum BYTEA NOT NULL, waiting BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (job, topic, partition))",
@@ -38,6 +38,7 @@ class JobRow(NamedTuple):
     fingerprint: str
     config: str
     capped: int
+    doubt: str = ""
 
 
 class ShardRow(NamedTuple):

@@ -73,6 +73,8 @@ class Quality:
         recent, said = self.recent, _SENTENCES[self.verdict]
         if recent.error.low is not None and recent.constant.low is not None:
             figures = f"{self.measure} {_text(recent.error)} beside {_text(recent.constant)}"
+            if self.measure.startswith("mean"):  # of numbers
+                figures += f", errors above {self.largest:.3g} counted as that"
             if recent.rate is not None and recent.constant_rate is not None and recent.rate.low is not None:
                 figures += f"; error rate {_text(recent.rate)} beside {_text(recent.constant_rate)}"
             if recent.auc is not None and recent.auc.low is not None:

@@ -474,14 +474,24 @@ def test_a_store_on_a_read_only_file_system_is_read(trained: Path) -> None:
     assert not (trained / "new").exists()
 
 
-def test_a_model_that_is_worse_than_a_constant_is_told_at_the_end(tmp_path: Path, quick: Quick) -> None:
+def test_a_model_that_is_worse_than_a_constant_is_told_wherever_it_is_shown(tmp_path: Path, quick: Quick) -> None:
     (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{x},{x}\n" for x in (-1.0, 1.0) * 200))
     (tmp_path / "public.csv").write_text("x,y\n" + "".join(f"{x},{-x}\n" for x in (-1.0, 1.0) * 200))
     flags = ["--target", "y", "--target-bounds=-1:1", "--feature", "x=-1:1", "--budget", "eps=20"]
+    flags += ["--publish", "model.json"]
     code, out, err = quick("run", "data.csv", *flags, "--set", "holdout=public.csv")
     assert code == 0
     assert "warning: on the public holdout, the model is worse than the best constant: mean absolute error" in err
     assert json.loads(out.splitlines()[0])["holdout"]["warning"] in err
+    doubt, shown = "on the public holdout, the model is worse than the best constant", ("status", "weights")
+    for command in shown:
+        assert doubt in quick.output(command, "data.db")
+    assert doubt in quick("predict", "data.db", "public.csv")[2]
+    assert doubt in json.loads((tmp_path / "model.json").read_text())["doubts"]
+    (tmp_path / "like.csv").write_text((tmp_path / "data.csv").read_text())
+    quick.output("run", "data.csv", *flags, "--set", "holdout=like.csv")  # the same commit, on another holdout
+    for command in shown:
+        assert doubt not in quick.output(command, "data.db")
 
 
 def test_a_run_says_whether_the_model_is_any_good(tmp_path: Path, quick: Quick) -> None:

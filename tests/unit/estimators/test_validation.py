@@ -238,6 +238,7 @@ def test_numbers_with_a_learned_scale(loss: Any) -> None:
     model.learn_encoded(x[:, None], y)
     found = model.quality
     assert found.measure == ("mean absolute error" if loss == "huber" else "mean pinball loss")
+    assert f", errors above {found.largest:.3g} counted as that; with" in found.sentence()
     assert found.verdict == BETTER
     best = 0.8 * 2.5 * 12
     assert 0.6 * best < found.largest < 2.2 * best * (1.25 if loss == "huber" else 1)
