@@ -118,10 +118,9 @@ def warn_if_weak(budget: "Budget", records: int | None) -> None:
 
 
 def say_opened(store: "Store") -> None:
-    """Say which jobs share people with a new job, and what is kept of a model that is replaced."""
-    for note in (store.joined_note, store.replaced_note):
-        if note:
-            say(note)
+    """Say which jobs share people with a new job, what is kept of a model that is replaced, and of a lower cap."""
+    for note in store.notes:
+        say(note)
 
 
 def say_cheaper(config: "JobConfig") -> None:

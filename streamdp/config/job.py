@@ -253,9 +253,9 @@ class JobConfig(Definition):
         if not (accepted.model and shared):
             return opened(shared)
         with opened(False) as alone:  # no other worker may hold a job whose model is replaced
-            note = alone.replaced_note
+            notes = alone.notes
         store = opened(True)
-        store.replaced_note = note
+        store.notes = [*notes, *store.notes]
         return store
 
     def form_of_source(self) -> dict[str, object] | None:

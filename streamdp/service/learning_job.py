@@ -330,7 +330,7 @@ class LearningJob(Job):
 
     def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
         """Take a shard, and wait until one is free; None after the stop."""
-        for note in filter(None, (store.joined_note, store.replaced_note)):
+        for note in store.notes:
             _log.info("job %r: %s", self.name, note)
         if not self.config.store_on_server:
             return WHOLE

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from streamdp.database.interface import Connection, Database
 from streamdp.errors import StoreMismatchError, StoreUnavailableError, listed
 from streamdp.ledger.ledger_rows import change_cap, create_ledger, lock, read_cap, read_fingerprint, wait_for_writers
-from streamdp.ledger.periods import Cap, same_kind
+from streamdp.ledger.periods import Cap, allows_more, same_kind
 from streamdp.ledger.subject_key import given_key, key_fingerprint, make_key, matching_key
 from streamdp.store.reading import read_job, read_snapshots
 from streamdp.store.tables import ALL_JOBS, STORE_FORMAT, JobRow
@@ -109,15 +109,15 @@ def enter(
     checked: tuple[Terms, JobRow | None],
     cap: Cap | None,
     key: bytes | None,
-) -> tuple[bytes | None, list[str]]:
+) -> tuple[bytes | None, list[str], list[str]]:
     """Write what is new about a job, inside a transaction, after `create_or_check`, which returned `checked`.
 
-    Returns the subject key; and, if the job is new and has a cap, the other jobs that have one. Raises
-    `StoreMismatchError` if another job has begun with another key or cap since then, and `StoreUnavailableError` if
+    Returns the subject key; if the job is new and has a cap, the other jobs that have one; and what to say of the cap.
+    Raises `StoreMismatchError` if another job has begun with another key or cap since then, and `StoreUnavailableError` if
     another worker has begun this job, or changed it, otherwise: then it must be checked again.
     """
     wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
-    found = None
+    found, joined, notes = None, list[str](), list[str]()
     if cap is not None:
         found, before = _check_ledger(connection, database, job, cap, key)
         if found is None:
@@ -126,14 +126,21 @@ def enter(
         if before != cap:
             lock(connection)
             change_cap(connection, cap)
+            if before is not None and same_kind(before, cap) and allows_more(before, cap):
+                notes.append(
+                    f"a person could spend {before} and now {cap}: records of those who have spent more are refused"
+                    f" (cap: {before} keeps it)"
+                )
     terms, known = checked
     row = JobRow(job, terms.fingerprint, terms.config, int(cap is not None))
     add = "INSERT INTO jobs VALUES (:job, :fingerprint, :config, :capped, :doubt) ON CONFLICT (job) DO NOTHING"
     if connection.change(add, row._asdict()):
-        return found, jobs_with_caps(connection, job) if cap is not None else []
+        if cap is not None and (joined := jobs_with_caps(connection, job)):
+            notes.append(f"{database.name} has other jobs, {listed(joined)}: one cap, {cap}, holds over all of them")
+        return found, joined, notes
     if read_job(connection, job, database.name) not in (known, row):
         raise StoreUnavailableError(f"{database.name}: another worker has just begun job {job!r} otherwise")
-    return found, []
+    return found, joined, notes
 
 
 def _check_job(row: JobRow, name: str, terms: Terms, capped: bool, unspent: bool) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from streamdp.data.records import WHOLE, Position, Shard, Subject
 from streamdp.database.interface import Connection, Session
 from streamdp.database.opening import open_database
-from streamdp.errors import ConfigError, FencedError, StoreError, check_texts, listed
+from streamdp.errors import ConfigError, FencedError, StoreError, check_texts
 from streamdp.ledger.ledger_rows import wait_for_writers
 from streamdp.ledger.periods import Cap, RenewingCap, parse_cap
 from streamdp.ledger.sql import transaction
@@ -91,7 +91,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
     - `ledger`: the spends of subjects over all jobs of the database, which `commit` commits; None without a cap.
     - `joined`: if this job is new in its database and has a cap: the other jobs there that have one. It shares their
       people. Else an empty list.
-    - `replaced_note`: if a new model was asked for: what is kept of the former one, as a sentence; else "".
+    - `notes`: what to tell whoever opened it, as sentences: of `joined`; what is kept of a former model, if a new one
+      was asked for; and that the cap of the ledger is lower than it was.
     - `source_key`: a secret from which a source makes keyed digests of its records; None without a cap.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
@@ -135,17 +136,18 @@ class Store(contextlib.AbstractContextManager["Store"]):
             checked = create_or_check(
                 database, job, Terms(fingerprint, config), cap=cap, key=key, continued=continued, alone=not shared
             )
-            self.fingerprint, config, self.replaced_note = checked[0]
+            self.fingerprint, config, replaced = checked[0]
             self._connection = database.open_for_writing(STORE_FORMAT)
             stack.callback(self._connection.close)
             with self._transaction() as connection:
-                found, self.joined = enter(connection, database, job, checked, cap, key)
+                found, self.joined, self.notes = enter(connection, database, job, checked, cap, key)
                 mine = {"job": job, "config": config}
                 connection.change("UPDATE jobs SET config = :config WHERE job = :job AND config <> :config", mine)
                 if read_job(connection, job, database.name).fingerprint != self.fingerprint:
                     self._begin_anew(connection)
                 committed_at = _last_time(connection)
             self._config = config
+            self.notes += filter(None, [replaced])
             self.source_key = None if found is None else source_key(found)
             if cap is not None and found is not None:
                 self.ledger = self._open_ledger(cap, found)
@@ -180,14 +182,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
         with transaction(connection):
             ((commits,),) = connection.fetch(_OTHERS, {"job": self.job})
             return int(commits)
-
-    @property
-    def joined_note(self) -> str | None:
-        """A sentence about the jobs of `joined`; None if there are none."""
-        if not self.joined:
-            return None
-        cap = None if self.ledger is None else self.ledger.cap
-        return f"{self._database.name} has other jobs, {listed(self.joined)}: one cap, {cap}, holds over all of them"
 
     @property
     def losses(self) -> int:

@@ -41,6 +41,19 @@ def learned(quick: Quick, job: str) -> tuple[int, int]:
     return found["learned"], found["refused"]
 
 
+def test_a_run_says_that_its_cap_is_lower_than_before(quick: Quick, tmp_path: Path, data: str) -> None:
+    """More expected records lower the delta of a cap that is written without one, and refuse all who have spent."""
+    text = JOB.replace("LDPASGDClassifier", "PanPrivateClassifier")
+    assert quick("run", write(tmp_path, "late", 20, text))[0] == 0
+    more = text + "expected_records: 1000000000\n"
+    (tmp_path / "data.csv").write_text(rows(600, 50))
+    code, _, err = quick("run", write(tmp_path, "late", 20, more))
+    assert code == 0
+    assert "a person could spend eps=20,delta=2e-07 and now eps=20,delta=2e-09: records of those who have" in err
+    assert "(cap: eps=20,delta=2e-07 keeps it)" in err
+    assert "keeps it" not in quick("run", "late.yaml")[2]
+
+
 def test_two_jobs_of_one_database(quick: Quick, tmp_path: Path, data: str) -> None:
     joined = "other jobs, late: one cap, eps=8, holds over all of them"
     code, _, err = quick("run", write(tmp_path, "late"))

@@ -95,7 +95,7 @@ def test_no_worker_may_hold_a_job_whose_model_is_replaced(job: Path, quick: Quic
     with before.open_store(Accepted(), shared=True), pytest.raises(StoreBusyError):
         after.open_store(Accepted(model=True), shared=True)
     with after.open_store(Accepted(model=True), shared=True) as store:
-        assert "2,000 records" in store.replaced_note
+        assert "2,000 records" in store.notes[0]
         assert store.ledger.n_subjects == 2000
 
 
