@@ -122,6 +122,8 @@ class Definition(Settings):
         if self.has_model and self.statistics and self.schema_.budget is not None:
             need = "budgets of single records are not divided between a model and statistics: leave schema.budget out"
             raise MisfitError("statistics", need)
+        if self.has_model and self.statistics and self.validation is not None:
+            raise MisfitError("validation", "with statistics beside the model no records answer: leave one of them out")
 
     def _check_shuffled(self, estimator: Estimator) -> None:
         """Refuse what would tell one shuffled report from another, and what has no promise of a pure epsilon."""
