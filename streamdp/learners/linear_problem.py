@@ -14,7 +14,7 @@ from streamdp.errors import ConfigError, is_number
 from streamdp.optim.ac_sa import Problem
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
-from streamdp.optim.losses import Loss
+from streamdp.optim.losses import Logistic, Loss
 from streamdp.optim.losses.claims import check_claims
 from streamdp.reading.doubts import ON_BORDER
 from streamdp.scaling.units import Units
@@ -120,13 +120,15 @@ class LinearProblem:
         weight = 1.0 if self.loss.clip is not None else math.sqrt(2 / max(p + self.intercept, 2))
         return self.loss.expected_curvature * weight
 
-    def vectors_of(self, columns: Columns) -> Curvature:
-        """What rows with these columns add to a sum of gradients and curvatures.
+    def vectors_of(self, columns: Columns, plain: bool = False) -> Curvature:
+        """What rows with these columns add to a sum of gradients and curvatures; for `plain` see `Curvature`.
 
         Raises `ConfigError` for a loss without a bounded curvature.
         """
         apart = columns.apart if self.intercept else ()
-        return Curvature(self.loss, len(columns) + self.intercept, self.outputs, apart)
+        return Curvature(
+            self.loss, len(columns) + self.intercept, self.outputs, apart, plain and isinstance(self.loss, Logistic)
+        )
 
     def free(self, theta: np.ndarray) -> np.ndarray:
         """The part of theta (d,) that the domain is about: all but the scale of the loss."""

@@ -1,6 +1,7 @@
-"""The softmax loss of records of which the second moments are known: what Newton's steps of several classes follow.
+"""The softmax or logistic loss of records of which the second moments are known: what Newton's steps of several classes follow.
 
-The Hessian of the softmax loss has K^2 blocks. Only M, the mean of w x x', is released. For columns with these moments,
+The Hessian of the softmax loss has K^2 blocks, and that of the logistic loss of a rare class is small beside the
+noise of its sum. Only M, the mean of w x x', is released. For columns with these moments,
 of the law that follows from their ends, the mean gradient is known at every theta, so the answer is found in one step,
 however far it is. The gradients that are released say what is different for the records as they are. Everything here is
 computed from noisy sums and public numbers, so it is post-processing and spends nothing. The rules:
@@ -62,7 +63,7 @@ def _spread_as(centre: np.ndarray, deviations: np.ndarray, ends: np.ndarray | No
 
 
 class ClassProblem:
-    """The model of K `outputs`, for M (q, q) with noise of this variance on each entry; the last column is 1.
+    """The model of K `outputs`, 1: of two classes by the logistic loss, for M (q, q) with noise of this variance on each entry; the last column is 1.
 
     The others are between `ends` (2, q - 1), if these are known.
     """
@@ -83,7 +84,8 @@ class ClassProblem:
 
     def _chances(self, theta: np.ndarray) -> np.ndarray:
         """The chances (n, K) of the rows."""
-        return np.asarray(scipy.special.softmax(self.rows @ theta.reshape(self.outputs, -1).T, axis=1))
+        u = self.rows @ theta.reshape(self.outputs, -1).T
+        return np.asarray(scipy.special.expit(u) if self.outputs == 1 else scipy.special.softmax(u, axis=1))
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         """The part (d,) of the mean gradient at theta (d,) without the targets."""
@@ -105,6 +107,11 @@ class ClassProblem:
         chances = self._chances(theta)
         return np.ravel((chances * (1 - chances)).T @ self.rows**2) / len(self.rows)
 
+    def hessian(self, theta: np.ndarray) -> np.ndarray:
+        """The Hessian (q, q) at theta (q,), of one output."""
+        chances = self._chances(theta)
+        return np.asarray((self.rows * (chances * (1 - chances))).T @ self.rows * (self.weight / len(self.rows)))
+
     def answer(
         self, wanted: np.ndarray, noise: float, records: float, last: np.ndarray, before: ClassAnswer | None
     ) -> ClassAnswer:
@@ -119,7 +126,7 @@ class ClassProblem:
         chances = self._chances(theta)
         curved = np.maximum(np.mean(chances * (1 - chances), axis=0), 1e-12)[:, None]
         errors = noise + records * self.weight * curved[:, 0]
-        kept = 1 / (1 + errors * (self.outputs / self.weight) ** 2)
+        kept = 1 / (1 + errors * (max(self.outputs, 2) / self.weight) ** 2)
         usual = self.weight * np.mean(self._chances(last), axis=0)
         found = usual + kept * (wanted.reshape(theta.shape)[:, -1] - usual)
         shares = self._shares(found, np.sqrt(kept * errors))
@@ -130,7 +137,8 @@ class ClassProblem:
         noises = errors[:, :-1] / curved[:, :-1] ** 2
         along = theta[:, :-1] @ self.axes * (1 + noises * pull)
         pull = pulls(np.ravel(along), np.ravel(noises)).reshape(noises.shape)
-        start = np.column_stack([theta[:, :-1], np.log(shares)])  # far from it the gradient is flat
+        first = scipy.special.logit(shares) if self.outputs == 1 else np.log(shares)
+        start = np.column_stack([theta[:, :-1], first])  # far from it the gradient is flat
         theta = self._least(wanted, errors, curved, pull, start)
         theta = without_shift(np.ravel(theta), self.outputs).reshape(theta.shape)
         signal = float(np.sum((theta[:, :-1] @ self.axes) ** 2 @ self.variances))
@@ -141,9 +149,11 @@ class ClassProblem:
 
         Each weight is the mean of a normal law above 0.
         """
+        if self.outputs == 1:
+            found, errors = np.append(found, self.weight - found), np.repeat(errors, 2)
         over = np.clip(found / errors, -30.0, 1e100)
         sound = errors * (over + np.exp(-(over**2) / 2 - scipy.special.log_ndtr(over)) / math.sqrt(2 * math.pi))
-        return np.clip(sound / sound.sum(), 1e-9, 1 - 1e-9)
+        return np.clip(sound / sound.sum(), 1e-9, 1 - 1e-9)[: self.outputs]
 
     def _least(
         self, wanted: np.ndarray, errors: np.ndarray, curved: np.ndarray, pull: np.ndarray, start: np.ndarray
@@ -161,7 +171,7 @@ class ClassProblem:
             off[:, :-1] = off[:, :-1] @ self.axes
             ways = off / errors
             moves = self.rows @ np.column_stack([ways[:, :-1] @ self.axes.T, ways[:, -1]]).T
-            moves = chances * (moves - np.sum(chances * moves, axis=1, keepdims=True))
+            moves = chances * (moves - np.sum(chances * moves, axis=1, keepdims=True))  # of one output, too
             gradient = self._mean(moves).reshape(scales.shape)
             gradient[:, :-1] = gradient[:, :-1] @ self.axes + pull * along[:, :-1]
             return float(np.sum(off * ways) + np.sum(pull * along[:, :-1] ** 2)) / 2, np.ravel(gradient / scales)

@@ -33,13 +33,15 @@ class Curvature:
 
     The loss is `Huber`, `Squared`, `Poisson`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised;
     `columns` is q >= 1, the length of x, intercept included; `outputs` is the number of linear predictors: K for the
-    softmax of K classes. `apart` are sets of columns that are 0 or 1, of which at most one is 1 in a record.
+    softmax of K classes. `apart` are sets of columns that are 0 or 1, of which at most one is 1 in a record. If `plain`,
+    M of the logistic loss says how the columns are spread, as that of softmax does.
     """
 
     loss: Loss
     columns: int
     outputs: int = 1
     apart: tuple[tuple[int, ...], ...] = ()
+    plain: bool = False
 
     def __post_init__(self) -> None:
         if not has_curvature(self.loss):
@@ -47,6 +49,15 @@ class Curvature:
                 f"{self.loss!r} has no curvature of bounded sensitivity: Huber, squared, Poisson, logistic and softmax "
                 "have"
             )
+
+    @property
+    def of_columns(self) -> bool:
+        """Whether M says how the columns are spread, and nothing of the loss."""
+        return isinstance(self.loss, Softmax) or self.plain
+
+    @property
+    def _bent(self) -> bool:
+        return isinstance(self.loss, Logistic) and not self.plain
 
     @property
     def parameters(self) -> int:
@@ -61,21 +72,21 @@ class Curvature:
     @property
     def factor(self) -> float:
         """lambda."""
-        if isinstance(self.loss, Logistic):
+        if self._bent:
             return math.sqrt(1.5 / self.columns)
         return math.sqrt(_SHARE * self._square / (2 * self.columns))
 
     @property
     def bound(self) -> float:
         """The largest norm of a vector."""
-        if isinstance(self.loss, Logistic):
+        if self._bent:
             return math.sqrt(3.55)
         return math.sqrt(self._gradients(2.0) + self._curvatures)
 
     @property
     def sensitivity(self) -> float:
         """The largest distance of two vectors."""
-        return math.sqrt(self._gradients(8.0) + (not isinstance(self.loss, Logistic)) * self._curvatures)
+        return math.sqrt(self._gradients(8.0) + (not self._bent) * self._curvatures)
 
     @property
     def gradient_sensitivity(self) -> float:

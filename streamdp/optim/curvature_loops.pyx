@@ -127,7 +127,7 @@ cdef void joint_of(const Point* at, const double* x, double y, double factor, do
         r = u
         chance = 1.0 / (1.0 + exp(-min(max(u, -700.0), 700.0)))
         a = chance - y
-        h = 4.0 * chance * (1.0 - chance)
+        h = 1.0 if spec[SHAPE] else 4.0 * chance * (1.0 - chance)  # see `Curvature.plain`
     else:
         r = _chances_of(at, x, y, out, d)
     if square > 1.0:

@@ -195,14 +195,20 @@ class Newton(Growing):
             return None
         units, hessian, expected = self._units, state.hessian(q), min(1.0, math.sqrt(2 / q))
         point = units.inward(self.state.point)
-        blocks, sigma, uneven = self._weighed(state, point), 1.0, 1.0
+        blocks, sigma, uneven, entry = self._weighed(state, point), 1.0, 1.0, math.sqrt(state.variance)
         if self._huber:
             sigma, uneven = float(point[-1]), curvature.loss.cut**2 / curvature.loss.kappa
             if self._cuts is None:
                 hessian *= slope_of(curvature.loss.cut) / bend_of(curvature.loss.cut)
             else:
                 sigma, uneven = self._unit(state, point) ** 2 / sigma, UNEVEN
-        leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q * state.variance)
+        if curvature.of_columns:
+            model, entry = self._classes(state), entry / max(float(hessian[-1, -1]), entry)
+            hessian = model.hessian(point)
+            entry *= float(hessian[-1, -1])
+            counts = blocks[:, [change.WEIGHT]]
+            blocks[:, :q] = counts * point + (blocks[:, :q] - counts * model.gradient(point)) @ np.linalg.inv(hessian)
+        leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q) * entry
         if spread is not None and spread.hessian is not None:
             spread = spread._replace(hessian=spread.hessian / sigma, of_hessian=spread.of_hessian / sigma**2)
         found = steps_of(blocks[:, leading], hessian, floor, expected * sigma, least, uneven, spread)
@@ -269,6 +275,8 @@ class Newton(Growing):
         state, curvature = self.state, self.curvature
         if not isinstance(curvature.loss, Logistic) or not state.weight:
             return 1.0
+        if curvature.of_columns:
+            return max(1.0, 0.25 / float(self._classes(state).spreads(self._units.inward(state.point))[-1]))
         mean = float(np.diag(state.hessian(curvature.columns))[-1]) / curvature.factor
         return max(1.0, 0.25 / max(mean, math.sqrt(state.variance) / curvature.factor))
 
@@ -441,9 +449,10 @@ class Newton(Growing):
         weights = np.array([each.share for each in rounds])
         weights *= information / weights.sum()
         spreads = deviations if self._cuts is None else deviations * self._cuts.rounds(points, means)
-        per_entry = curvature.loss.bend / (curvature.factor * (points[:, -1] if self._huber else np.ones(len(rounds))))
+        bend = 1.0 if curvature.of_columns else curvature.loss.bend
+        per_entry = bend / (curvature.factor * (points[:, -1] if self._huber else np.ones(len(rounds))))
         self._secants = Secants()
-        if len(rounds) > 1 and curvature.outputs == 1:
+        if len(rounds) > 1 and not curvature.of_columns:
             for point, mean, deviation in zip(points[:, :q], means[:, :q], spreads.tolist(), strict=True):
                 self._secants.add(point, mean, deviation**-2)
         near = 1.0  # the share of its weight that is left to the Hessian of earlier blocks
@@ -503,7 +512,7 @@ class Newton(Growing):
         if self._cuts is not None and state.weight:
             blocks, wrong = self._cuts.placed(blocks, state.sigma)
             blocks[:, change.NOISE] += wrong * whole
-        if self.curvature.outputs > 1:
+        if self.curvature.of_columns:
             model = self._classes(state)
             blocks = model.placed(blocks)
             ways = carried = blocks[:, :d] / counts[:, None] - model.gradient(point)
@@ -524,6 +533,7 @@ class Newton(Growing):
                 self._spread(state, np.append(point[:q], state.sigma))
                 * float(np.trace(state.hessian(q)))
                 * self.curvature.outputs
+                * self.curvature.loss.bend
             )
             noise = blocks[:, change.SQUARES] * spread + blocks[:, change.NOISE] * d
             information = counts**2 / np.maximum(noise, 1e-300)
@@ -608,10 +618,10 @@ class Newton(Growing):
         point = self._units.inward(self.state.point)
         blocks, scale = self._weighed(state, point, blocks, whole=True), float(point[-1]) if self._huber else None
         carries, entry = np.eye(curvature.parameters), 0.0
-        if curvature.outputs == 1:
+        if not curvature.of_columns:
             carries[:q, :q], entry = state.hessian(q), state.variance
         lowest = _VARIANCES[self._huber] if state.weight else 1.0  # columns have a spread of 1 in units that are new
-        spreads = np.diag(carries) * (scale or 1.0) if curvature.outputs == 1 else self._classes(state).spreads(point)
+        spreads = self._classes(state).spreads(point) if curvature.of_columns else np.diag(carries) * (scale or 1.0)
         variances = np.maximum(spreads, lowest)
         if self._huber:
             carries[-1, -1], variances[-1] = max(float(state.curved[-1]), 0.0), _SCALE_VARIANCE
@@ -678,7 +688,7 @@ class Newton(Growing):
 
     def _solved(self, state: State, point: np.ndarray) -> Solved:
         """The posterior mean (d,) after `point`, by a state; both in the present units."""
-        if self.curvature.outputs > 1:
+        if self.curvature.of_columns:
             return self._solved_of_classes(state, point)
         d, q, sigma = self.curvature.parameters, self.curvature.columns, float(point[-1]) if self._huber else 1.0
         hessian, left = self._pooled(state)

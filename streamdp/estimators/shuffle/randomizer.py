@@ -13,7 +13,7 @@ from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
 from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.losses import Loss
+from streamdp.optim.losses import Logistic, Loss
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import Entropy, Rng
 
@@ -45,7 +45,7 @@ class ShuffleRandomizer:
     classes: tuple[Hashable, ...] = TRUTH_VALUES
 
     def __post_init__(self) -> None:
-        from streamdp.optim.loops import ENVELOPE, INTERCEPT
+        from streamdp.optim.loops import ENVELOPE, INTERCEPT, SHAPE
 
         features = features_of(self.features, type(self).__name__)
         object.__setattr__(self, "_features", features)
@@ -62,7 +62,7 @@ class ShuffleRandomizer:
             size, bound, sensitivity = len(point), self.loss.bound, self.loss.sensitivity
         else:
             outputs = len(self.classes) if self.loss.several else 1
-            expected = Curvature(self.loss, p + bool(self.intercept), outputs)
+            expected = Curvature(self.loss, p + bool(self.intercept), outputs, plain=isinstance(self.loss, Logistic))
             if replace(self.curvature, apart=()) != expected:
                 raise ConfigError("the curvature is not that of this loss and these features")
             size, bound, sensitivity = expected.size, expected.bound, expected.sensitivity
@@ -74,6 +74,8 @@ class ShuffleRandomizer:
         object.__setattr__(self, "point", point)
         spec = self.loss.spec()
         spec[INTERCEPT], spec[ENVELOPE] = bool(self.intercept), self.spec[ENVELOPE]
+        if self.curvature is not None and self.curvature.plain:
+            spec[SHAPE] = 1.0
         if not (spec[ENVELOPE] == 0 or accepted.LEAST <= spec[ENVELOPE] <= accepted.MOST):
             raise ConfigError("spec: expected an envelope that is 0 or from 1e-60 to 1e60")
         object.__setattr__(self, "spec", spec)
