@@ -18,7 +18,7 @@ from streamdp.optim.losses import Huber, Logistic, Loss, Poisson, Softmax, Squar
 from streamdp.scaling.units import ROOM
 
 _SHARE = 2.0
-"""K of the proofs for Huber's loss and for softmax."""
+"""K of the proofs for Huber's loss, for softmax and for a plain logistic loss."""
 
 
 def has_curvature(loss: Loss) -> bool:
@@ -58,6 +58,11 @@ class Curvature:
     @property
     def _bent(self) -> bool:
         return isinstance(self.loss, Logistic) and not self.plain
+
+    @property
+    def bend(self) -> float:
+        """What M is multiplied by for A: the largest curvature of the loss, unless M is about the columns."""
+        return 1.0 if self.of_columns else self.loss.bend
 
     @property
     def parameters(self) -> int:

@@ -203,10 +203,10 @@ class Newton(Growing):
             else:
                 sigma, uneven = self._unit(state, point) ** 2 / sigma, UNEVEN
         if curvature.of_columns:
-            model, entry = self._classes(state), entry / max(float(hessian[-1, -1]), entry)
-            hessian = model.hessian(point)
-            entry *= float(hessian[-1, -1])
-            counts = blocks[:, [change.WEIGHT]]
+            model, counts = self._classes(state), blocks[:, [change.WEIGHT]]
+            hessian, noise = model.hessian(point), math.sqrt(float(blocks[:, change.NOISE].sum())) / float(counts.sum())
+            bent = float(hessian[-1, -1]) / model.weight  # p (1 - p), of which noise in p changes 1 - 2 p
+            entry = math.hypot(entry * bent, noise * math.sqrt(max(0.0, 1 - 4 * bent)))
             blocks[:, :q] = counts * point + (blocks[:, :q] - counts * model.gradient(point)) @ np.linalg.inv(hessian)
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q) * entry
         if spread is not None and spread.hessian is not None:
@@ -449,8 +449,7 @@ class Newton(Growing):
         weights = np.array([each.share for each in rounds])
         weights *= information / weights.sum()
         spreads = deviations if self._cuts is None else deviations * self._cuts.rounds(points, means)
-        bend = 1.0 if curvature.of_columns else curvature.loss.bend
-        per_entry = bend / (curvature.factor * (points[:, -1] if self._huber else np.ones(len(rounds))))
+        per_entry = curvature.bend / (curvature.factor * (points[:, -1] if self._huber else np.ones(len(rounds))))
         self._secants = Secants()
         if len(rounds) > 1 and not curvature.of_columns:
             for point, mean, deviation in zip(points[:, :q], means[:, :q], spreads.tolist(), strict=True):
@@ -534,6 +533,7 @@ class Newton(Growing):
                 * float(np.trace(state.hessian(q)))
                 * self.curvature.outputs
                 * self.curvature.loss.bend
+                / self.curvature.bend
             )
             noise = blocks[:, change.SQUARES] * spread + blocks[:, change.NOISE] * d
             information = counts**2 / np.maximum(noise, 1e-300)
