@@ -742,8 +742,8 @@ class Newton(Growing):
                 ends = np.clip(ranges_of(state.units, 1.0), -1.0, 1.0)
                 ends[0, self._levels] = 0.0
                 ends = (ends - state.units[0]) * state.units[1]
-            moments, outputs = state.hessian(self.curvature.columns), self.curvature.outputs
-            self._model = state.curved, ClassProblem(moments, state.variance, outputs, ends)
+            moments, left = self._pooled(state)
+            self._model = state.curved, ClassProblem(moments, float(left.max()), self.curvature.outputs, ends)
         return self._model[1]
 
     def _solved_of_classes(self, state: State, point: np.ndarray) -> Solved:
