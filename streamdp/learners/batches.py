@@ -144,8 +144,6 @@ class Batches(Learner):
     # -- set-up ------------------------------------------------------------------------------------------------------
 
     def begin(self, columns: Columns) -> None:
-        from streamdp.optim.loops import SHAPE
-
         self.columns, problem, p = columns, self.problem, len(columns)
         vectors = Vectors(problem.size(p), problem.loss.bound, problem.loss.sensitivity)
         self.spec, box = problem.described(p)
@@ -153,8 +151,7 @@ class Batches(Learner):
             self.curvature = curvature = problem.vectors_of(columns, plain=True)
             self.factor = curvature.factor
             vectors = Vectors(curvature.size, curvature.bound, curvature.sensitivity)
-            if curvature.plain:
-                self.spec[SHAPE] = 1.0
+            curvature.mark(self.spec)
         self._sums(vectors)
         self.batch_steps = self._begin_steps(self.region.project(self._first(box.shape[1])))
         self.open.taken = 0

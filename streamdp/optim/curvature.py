@@ -137,10 +137,18 @@ class Curvature:
         """The most that a column adds to a coordinate while its place is searched for."""
         return math.sqrt(ROOM * self._square / (2 * max(1, self.columns - 1)))
 
+    def mark(self, spec: np.ndarray) -> None:
+        """Say in a spec of `loops.gradient` that M is `plain`, if it is."""
+        from streamdp.optim.loops import SHAPE
+
+        if self.plain:
+            spec[SHAPE] = 1.0
+
     def vectors(self, spec: np.ndarray, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the vectors (n, size) at theta (d,) of records X (n, p), y (n,); spec is that of `loops.gradient`."""
         from streamdp.optim.curvature_loops import joint_of_rows
 
+        self.mark(spec)
         out = np.empty((len(X), self.size))
         joint_of_rows(spec, theta, X, y, self.factor, out)
         return out

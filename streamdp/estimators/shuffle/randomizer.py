@@ -45,7 +45,7 @@ class ShuffleRandomizer:
     classes: tuple[Hashable, ...] = TRUTH_VALUES
 
     def __post_init__(self) -> None:
-        from streamdp.optim.loops import ENVELOPE, INTERCEPT, SHAPE
+        from streamdp.optim.loops import ENVELOPE, INTERCEPT
 
         features = features_of(self.features, type(self).__name__)
         object.__setattr__(self, "_features", features)
@@ -74,8 +74,6 @@ class ShuffleRandomizer:
         object.__setattr__(self, "point", point)
         spec = self.loss.spec()
         spec[INTERCEPT], spec[ENVELOPE] = bool(self.intercept), self.spec[ENVELOPE]
-        if self.curvature is not None and self.curvature.plain:
-            spec[SHAPE] = 1.0
         if not (spec[ENVELOPE] == 0 or accepted.LEAST <= spec[ENVELOPE] <= accepted.MOST):
             raise ConfigError("spec: expected an envelope that is 0 or from 1e-60 to 1e60")
         object.__setattr__(self, "spec", spec)

@@ -128,14 +128,14 @@ def test_sgd_is_a_method_of_shuffling_only() -> None:
 def test_the_noise_is_for_the_joint_sensitivity() -> None:
     for make in (MODELS["pan huber"], MODELS["pan logistic"]):
         model = make()
-        curvature = Curvature(loss_of(model), 4)
+        curvature = Curvature(loss_of(model), 4, plain=isinstance(loss_of(model), Logistic))
         scale = math.sqrt(Gaussian(model.record_budget, curvature.bound, curvature.sensitivity).variance(1))
         assert noise_of(model).scale / noise_of(model).cells == pytest.approx(scale, rel=1e-4)
         assert steps_of(model).deviation == pytest.approx(math.sqrt(2) * scale, rel=1e-4)
         assert len(held(model)) == curvature.size
     for make in (MODELS["shuffle huber"], MODELS["shuffle logistic"]):
         model = make()
-        curvature = Curvature(loss_of(model), 4)
+        curvature = Curvature(loss_of(model), 4, plain=isinstance(loss_of(model), Logistic))
         params = params_of(model)
         assert (params.d, params.bound) == (curvature.size, curvature.bound)
         assert params.sensitivity == pytest.approx(curvature.sensitivity)
@@ -247,7 +247,7 @@ def test_three_parties_do_what_one_process_does() -> None:
         shuffler.collect(randomizer.messages(dict(zip(NAMES, X[at], strict=True)), y[at]))
         shuffler.collect(randomizer.messages_of(X[rows][1:], y[rows][1:]))
         shuffled = shuffler.forward()
-        exact = Curvature(Logistic(), 4).vectors(randomizer.spec, randomizer.point, X[rows], y[rows]).sum(axis=0)
+        exact = Curvature(Logistic(), 4, plain=True).vectors(randomizer.spec, randomizer.point, X[rows], y[rows]).sum(axis=0)
         deviation = math.sqrt(randomizer.params.variance / randomizer.params.d)
         errors.append((Analyzer(randomizer.params).sum(shuffled) - exact) / deviation)
         assert learner.batch == (0, 0, at)
@@ -309,7 +309,8 @@ def test_a_device_refuses_another_curvature() -> None:
     ShuffleRandomizer(**fields)
     for change in (
         {"curvature": None},
-        {"curvature": Curvature(Logistic(), 3)},
+        {"curvature": Curvature(Logistic(), 3, plain=True)},
+        {"curvature": Curvature(Logistic(), 4)},
         {"curvature": Curvature(Huber(), 4)},
         {"curvature": Curvature(Softmax(), 4, 2)},
         {"params": MODELS["shuffle logistic"](method="ac-sa").randomizer.params},

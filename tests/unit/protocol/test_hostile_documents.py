@@ -261,7 +261,8 @@ def shuffle_randomizer(theta: np.ndarray, scales: np.ndarray, loss: Loss, interc
     from streamdp.optim.curvature import Curvature, has_curvature
     from streamdp.privacy.guarantees import ApproxDP
 
-    curvature = Curvature(loss, 2 + intercept) if has_curvature(loss) else None
+    plain = isinstance(loss, Logistic)
+    curvature = Curvature(loss, 2 + intercept, plain=plain) if has_curvature(loss) else None
     size, bound = (len(theta), loss.bound) if curvature is None else (curvature.size, curvature.bound)
     params = VectorSum.calibrated(ApproxDP(4.0, 1e-4), bound, 50, size)
     place = theta if curvature is None else np.concatenate([theta, *scales])

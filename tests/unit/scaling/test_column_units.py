@@ -47,13 +47,13 @@ def test_units_change_columns_and_not_predictions(loss: Any) -> None:
     np.testing.assert_allclose(blind, vectors(curvature, theta, plain, X * 0, y), atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [Huber(), Logistic()], ids=repr)
+@pytest.mark.parametrize(("loss", "plain"), [(Huber(), False), (Logistic(), False), (Logistic(), True)], ids=repr)
 @pytest.mark.slow
-def test_no_units_break_the_bounds(loss: Any) -> None:
+def test_no_units_break_the_bounds(loss: Any, plain: bool) -> None:
     """A random search over records, points and units, also extreme ones, as an untrusted learner may send them."""
     rng = np.random.default_rng(2)
     longest = furthest = 0.0
-    curvature = Curvature(loss, 3)
+    curvature = Curvature(loss, 3, plain=plain)
     for _ in range(3000):
         units = np.array([rng.normal(size=2), rng.choice([-1, 1], 2)]) * 10 ** rng.uniform(-3, 3, (2, 2))
         inner = rng.normal(size=(8, 2)) * 10 ** rng.uniform(-1, 1, (8, 1))
@@ -90,14 +90,14 @@ def test_differences_that_overflow_keep_the_bound(loss: Any, slope: float) -> No
     assert np.linalg.norm(found) <= curvature.bound
 
 
-LOSSES = [(Huber(), 1), (Squared(), 1), (Logistic(), 1), (Softmax(), 5)]
+LOSSES = [(Huber(), 1, False), (Squared(), 1, False), (Logistic(), 1, False), (Logistic(), 1, True), (Softmax(), 5, False)]
 
 
-@pytest.mark.parametrize(("loss", "outputs"), LOSSES, ids=repr)
+@pytest.mark.parametrize(("loss", "outputs", "plain"), LOSSES, ids=repr)
 @pytest.mark.parametrize("columns", [2, 3, 40])
-def test_a_search_keeps_the_bounds_and_comes_near(loss: Any, outputs: int, columns: int) -> None:
+def test_a_search_keeps_the_bounds_and_comes_near(loss: Any, outputs: int, plain: bool, columns: int) -> None:
     """The extremes: all columns at an end or at the centre, any target."""
-    rng, curvature, p = np.random.default_rng(5), Curvature(loss, columns, outputs), columns - 1
+    rng, curvature, p = np.random.default_rng(5), Curvature(loss, columns, outputs, plain=plain), columns - 1
     theta = rng.normal(size=curvature.parameters) * 3
     if isinstance(loss, Huber):
         theta[-1] = 1.0
