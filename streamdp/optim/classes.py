@@ -1,4 +1,4 @@
-"""The softmax or logistic loss of records of which the second moments are known: what Newton's steps of several classes follow.
+"""The softmax or logistic loss of records of which the second moments are known: what Newton's steps of classes follow.
 
 The Hessian of the softmax loss has K^2 blocks, and that of the logistic loss of a rare class is small beside the
 noise of its sum. Only M, the mean of w x x', is released. For columns with these moments,
@@ -63,9 +63,9 @@ def _spread_as(centre: np.ndarray, deviations: np.ndarray, ends: np.ndarray | No
 
 
 class ClassProblem:
-    """The model of K `outputs`, 1: of two classes by the logistic loss, for M (q, q) with noise of this variance on each entry; the last column is 1.
+    """The model of K `outputs`, for M (q, q) with noise of this variance on each entry; the last column is 1.
 
-    The others are between `ends` (2, q - 1), if these are known.
+    The others are between `ends` (2, q - 1), if these are known. One output is that of two classes by the logistic loss.
     """
 
     def __init__(self, moments: np.ndarray, variance: float, outputs: int, ends: np.ndarray | None = None) -> None:

@@ -203,11 +203,7 @@ class Newton(Growing):
             else:
                 sigma, uneven = self._unit(state, point) ** 2 / sigma, UNEVEN
         if curvature.of_columns:
-            model, counts = self._classes(state), blocks[:, [change.WEIGHT]]
-            hessian, noise = model.hessian(point), math.sqrt(float(blocks[:, change.NOISE].sum())) / float(counts.sum())
-            bent = float(hessian[-1, -1]) / model.weight  # p (1 - p), of which noise in p changes 1 - 2 p
-            entry = math.hypot(entry * bent, noise * math.sqrt(max(0.0, 1 - 4 * bent)))
-            blocks[:, :q] = counts * point + (blocks[:, :q] - counts * model.gradient(point)) @ np.linalg.inv(hessian)
+            hessian, entry = self._bent(state, point, blocks)
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q) * entry
         if spread is not None and spread.hessian is not None:
             spread = spread._replace(hessian=spread.hessian / sigma, of_hessian=spread.of_hessian / sigma**2)
@@ -227,6 +223,17 @@ class Newton(Growing):
             if (scale := steps_of(last, bend, 2 * math.sqrt(state.variance), usual, least)) is not None:
                 answer[-1:], covariance[-1:, -1:], freedom[-1:] = scale
         return StepEstimates(answer, covariance, freedom).through(units.outward)
+
+    def _bent(self, state: State, point: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, float]:
+        """The Hessian (q, q) of two classes at a `point`, and the deviation of an entry.
+
+        The gradients that `blocks` have for query points become, in place, the points where a step along it has them.
+        """
+        model, counts, q = self._classes(state), blocks[:, [change.WEIGHT]], self.curvature.columns
+        hessian, noise = model.hessian(point), math.sqrt(float(blocks[:, change.NOISE].sum())) / float(counts.sum())
+        blocks[:, :q] = counts * point + (blocks[:, :q] - counts * model.gradient(point)) @ np.linalg.inv(hessian)
+        share = float(hessian[-1, -1]) / model.weight  # p (1 - p), of which noise in p changes 1 - 2 p
+        return hessian, math.hypot(math.sqrt(state.variance) * share, noise * math.sqrt(max(0.0, 1 - 4 * share)))
 
     @property
     def _unseen(self) -> np.ndarray:

@@ -113,8 +113,8 @@ def enter(
     """Write what is new about a job, inside a transaction, after `create_or_check`, which returned `checked`.
 
     Returns the subject key; if the job is new and has a cap, the other jobs that have one; and what to say of the cap.
-    Raises `StoreMismatchError` if another job has begun with another key or cap since then, and `StoreUnavailableError` if
-    another worker has begun this job, or changed it, otherwise: then it must be checked again.
+    Raises `StoreMismatchError` if another job has begun with another key or cap since then, and `StoreUnavailableError`
+    if another worker has begun this job, or changed it, otherwise: then it must be checked again.
     """
     wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
     found, joined, notes = None, list[str](), list[str]()

@@ -247,7 +247,11 @@ def test_three_parties_do_what_one_process_does() -> None:
         shuffler.collect(randomizer.messages(dict(zip(NAMES, X[at], strict=True)), y[at]))
         shuffler.collect(randomizer.messages_of(X[rows][1:], y[rows][1:]))
         shuffled = shuffler.forward()
-        exact = Curvature(Logistic(), 4, plain=True).vectors(randomizer.spec, randomizer.point, X[rows], y[rows]).sum(axis=0)
+        exact = (
+            Curvature(Logistic(), 4, plain=True)
+            .vectors(randomizer.spec, randomizer.point, X[rows], y[rows])
+            .sum(axis=0)
+        )
         deviation = math.sqrt(randomizer.params.variance / randomizer.params.d)
         errors.append((Analyzer(randomizer.params).sum(shuffled) - exact) / deviation)
         assert learner.batch == (0, 0, at)

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
+from sklearn.metrics import log_loss
 
 from benchmarks import batches
 from benchmarks.ordinary import TABLES, categories, constant, ours
@@ -46,6 +48,23 @@ def test_few_records_of_six_classes_give_about_the_constant() -> None:
         model.close_batch()
         chances = np.asarray(model.predict_proba_arrays(X))
         assert -np.mean(np.log(chances[np.arange(4000), y])) < -1.2 * shares @ np.log(shares)
+
+
+def test_a_rare_class_that_an_amount_decides_is_learned_in_every_draw() -> None:
+    """Its Hessian is small beside the noise: one of these draws was worse than the constant."""
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        amount, flag = np.clip(rng.normal(0.45, 0.33, 27_500), 0, 2), rng.random(27_500) < 0.3
+        X = np.column_stack([amount, flag, rng.normal(size=27_500)])
+        y = (rng.random(27_500) < expit(-10.7 + 9 * amount - 0.6 * flag)).astype(int)
+        features = {"amount": (0, 2), "flag": (0, 1), "other": (-4, 4)}
+        model = PanPrivateClassifier(features=features, classes=[0, 1], budget="eps=4,delta=1e-6", seed=seed)
+        model.learn_arrays(X[:7500], y[:7500])
+        model.close_batch()
+        chances, share = np.asarray(model.predict_proba_arrays(X[7500:])), y[:7500].mean()
+        found.append(log_loss(y[7500:], chances) / log_loss(y[7500:], np.full(20_000, share)))
+    assert max(found) < 0.75
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])

@@ -96,7 +96,7 @@ def test_batches_grow_by_the_rule(deviation: float, follow: bool, replans: bool)
     assert (fixed.batch, next(fixed.runs())) == (7, (7, 10**18))
 
 
-@each
+@pytest.mark.parametrize("curvature", [LOGISTIC, HUBER], ids=["logistic", "huber"])
 def test_the_averages_are_weighted_means_written_out(curvature: Curvature) -> None:
     """Three batches of different sizes, of which one is short; the sums are arbitrary."""
     rng = np.random.default_rng(5)

@@ -90,7 +90,13 @@ def test_differences_that_overflow_keep_the_bound(loss: Any, slope: float) -> No
     assert np.linalg.norm(found) <= curvature.bound
 
 
-LOSSES = [(Huber(), 1, False), (Squared(), 1, False), (Logistic(), 1, False), (Logistic(), 1, True), (Softmax(), 5, False)]
+LOSSES = [
+    (Huber(), 1, False),
+    (Squared(), 1, False),
+    (Logistic(), 1, False),
+    (Logistic(), 1, True),
+    (Softmax(), 5, False),
+]
 
 
 @pytest.mark.parametrize(("loss", "outputs", "plain"), LOSSES, ids=repr)
