@@ -65,7 +65,7 @@ def _spread_as(centre: np.ndarray, deviations: np.ndarray, ends: np.ndarray | No
 class ClassProblem:
     """The model of K `outputs`, for M (q, q) with noise of this variance on each entry; the last column is 1.
 
-    The others are between `ends` (2, q - 1), if these are known. One output is that of two classes by the logistic loss.
+    The others are between `ends` (2, q - 1), if these are known. One output is the logistic loss of two classes.
     """
 
     def __init__(self, moments: np.ndarray, variance: float, outputs: int, ends: np.ndarray | None = None) -> None:

@@ -193,17 +193,16 @@ class Newton(Growing):
             raise NotAvailableError("interval: Newton's steps have none for the softmax loss")
         if self.searching or not state.weight or state.merged:
             return None
-        units, hessian, expected = self._units, state.hessian(q), min(1.0, math.sqrt(2 / q))
+        units, expected = self._units, min(1.0, math.sqrt(2 / q))
         point = units.inward(self.state.point)
-        blocks, sigma, uneven, entry = self._weighed(state, point), 1.0, 1.0, math.sqrt(state.variance)
+        blocks, sigma, uneven = self._weighed(state, point), 1.0, 1.0
+        hessian, entry = self._bent(state, point, blocks)
         if self._huber:
             sigma, uneven = float(point[-1]), curvature.loss.cut**2 / curvature.loss.kappa
             if self._cuts is None:
                 hessian *= slope_of(curvature.loss.cut) / bend_of(curvature.loss.cut)
             else:
                 sigma, uneven = self._unit(state, point) ** 2 / sigma, UNEVEN
-        if curvature.of_columns:
-            hessian, entry = self._bent(state, point, blocks)
         leading, floor = np.r_[:q, d : d + q, 2 * d : 2 * d + 7], math.sqrt(2 * q) * entry
         if spread is not None and spread.hessian is not None:
             spread = spread._replace(hessian=spread.hessian / sigma, of_hessian=spread.of_hessian / sigma**2)
@@ -225,10 +224,12 @@ class Newton(Growing):
         return StepEstimates(answer, covariance, freedom).through(units.outward)
 
     def _bent(self, state: State, point: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, float]:
-        """The Hessian (q, q) of two classes at a `point`, and the deviation of an entry.
+        """A (q, q), and the deviation of an entry. Of two classes, A is that at a `point`.
 
-        The gradients that `blocks` have for query points become, in place, the points where a step along it has them.
+        There the gradients that `blocks` have for query points become, in place, points where a step along A has them.
         """
+        if not self.curvature.of_columns:
+            return state.hessian(self.curvature.columns), math.sqrt(state.variance)
         model, counts, q = self._classes(state), blocks[:, [change.WEIGHT]], self.curvature.columns
         hessian, noise = model.hessian(point), math.sqrt(float(blocks[:, change.NOISE].sum())) / float(counts.sum())
         blocks[:, :q] = counts * point + (blocks[:, :q] - counts * model.gradient(point)) @ np.linalg.inv(hessian)
