@@ -40,6 +40,13 @@ class LastCommitFile:
 
     def __init__(self, database: str) -> None:
         self.path = database + ".last"
+        self._database = database
+
+    def database_node(self) -> int | None:
+        """The file that the name of the database means now; None if there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(self._database).st_ino
+        return None
 
     def read(self) -> LastCommit | None:
         """Return the newest commit in the file; None if there is no file, or nothing was written to it yet.
@@ -121,10 +128,11 @@ class CountingConnection(sqlite3.Connection):
     _changes = 0
     _unwritten: LastCommit | None = None
     _moved_at = 0.0
+    _node: int | None = None
 
     def count_commits(self, file: LastCommitFile, known: LastCommit) -> None:
         """Count every commit from now on, after the last known one."""
-        self._file, self._moved_at = file, time.monotonic()
+        self._file, self._moved_at, self._node = file, time.monotonic(), file.database_node()
         self.execute("BEGIN IMMEDIATE")
         behind = "number < :number OR losses < :losses"
         self.execute(
@@ -134,9 +142,14 @@ class CountingConnection(sqlite3.Connection):
         self.commit()
 
     def commit(self) -> None:
-        """Commit, with the next number if the transaction changed a row. The number is on disk when this returns."""
+        """Commit, with the next number if the transaction changed a row. The number is on disk when this returns.
+
+        Nothing is committed to a file that was removed or replaced: nobody could read it.
+        """
         counted = None
         if self._file is not None and self.in_transaction and self.total_changes != self._changes:
+            if self._file.database_node() != self._node:
+                raise _failed("the file was removed or replaced while it was open")
             self.execute("UPDATE last_commit SET number = number + 1")
             counted = LastCommit(*self.execute("SELECT number, losses FROM last_commit").fetchone())
         super().commit()
@@ -148,9 +161,7 @@ class CountingConnection(sqlite3.Connection):
             try:
                 self._file.write(self._unwritten)
             except OSError as error:
-                failed = sqlite3.OperationalError(f"cannot write {self._file.path}: {error.strerror}")
-                failed.sqlite_errorcode = sqlite3.SQLITE_IOERR
-                raise failed from None
+                raise _failed(f"cannot write {self._file.path}: {error.strerror}") from None
             self._unwritten = None
         if time.monotonic() - self._moved_at >= CHECKPOINT_S:
             self._moved_at = time.monotonic()
@@ -161,3 +172,9 @@ class CountingConnection(sqlite3.Connection):
         """Roll back."""
         super().rollback()
         self._changes = self.total_changes
+
+
+def _failed(what: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    return error

@@ -169,6 +169,21 @@ def test_a_commit_whose_number_cannot_be_written_is_not_acknowledged(
         assert [commit.seq for commit in Store.history(path)] == [1, 2]
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_that_a_removed_file_has(tmp_path: Path, replaced: bool) -> None:
+    """Before, a service went on and answered; its records and their spends were in no file."""
+    path = tmp_path / "job.db"
+    with open_store(path) as store:
+        learn(store, 2)
+        shutil.copy(path, tmp_path / "copy")
+        path.unlink()
+        if replaced:
+            (tmp_path / "copy").rename(path)
+        with pytest.raises(StoreError, match="removed or replaced while it was open"):
+            learn(store, 1)
+    assert replaced or not path.exists()
+
+
 def test_the_file_keeps_the_newest_of_several_workers_and_survives_a_write_that_is_cut_off(tmp_path: Path) -> None:
     file = LastCommitFile(str(tmp_path / "job.db"))
     assert file.read() is None
