@@ -10,6 +10,7 @@ docs/proofs/curvature.md, the steps.
 
 import math
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from streamdp.optim.shrinkage import pulls
 from streamdp.reading import change
 
 _ROWS = 256  # of normal numbers, and as many of the other sign, stand for the columns
+_NODES = 128  # quantiles of a column's law; those between them are near enough
 _TOTALS = 0.02, 200.0  # of the sums of the two parameters of a beta law
 _LEAST = 1e-3  # of the variances of columns, over the largest
 _NEAR = 0.03  # of its deviation: the gradient of a least loss
@@ -39,9 +41,9 @@ class ClassAnswer(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _places(columns: int) -> np.ndarray:
-    """Places between 0 and 1 (n, columns), each column evenly spread: the same ones each time."""
+    """Normal numbers (n, columns) at evenly spread places, in each column the same ones: those of each time."""
     drawn = np.random.default_rng(0).standard_normal((2 * (_ROWS + columns), columns))
-    return np.asarray((np.argsort(np.argsort(drawn, axis=0), axis=0) + 0.5) / len(drawn))
+    return np.asarray(scipy.special.ndtri((np.argsort(np.argsort(drawn, axis=0), axis=0) + 0.5) / len(drawn)))
 
 
 def _spread_as(centre: np.ndarray, deviations: np.ndarray, ends: np.ndarray | None) -> np.ndarray:
@@ -49,14 +51,14 @@ def _spread_as(centre: np.ndarray, deviations: np.ndarray, ends: np.ndarray | No
 
     Columns between `ends` (2, p) have the beta law of their `centre` and `deviations` (p,), others a normal one.
     """
-    places = _places(len(centre))
-    if ends is None:
-        rows = scipy.special.ndtri(places)
-    else:
-        width, least = ends[1] - ends[0], 2 / len(places)
+    rows = _places(len(centre))
+    if ends is not None:
+        width, least = ends[1] - ends[0], 2 / len(rows)
         mean = np.clip((centre - ends[0]) / width, least, 1 - least)
         total = np.clip(mean * (1 - mean) * (width / deviations) ** 2 - 1, *_TOTALS)
-        rows = scipy.special.betaincinv(mean * total, (1 - mean) * total, places)
+        at = np.linspace(np.min(rows, initial=0.0), np.max(rows, initial=0.0), _NODES)
+        some = scipy.special.betaincinv(mean * total, (1 - mean) * total, scipy.special.ndtr(at)[:, None])
+        rows = np.column_stack([np.interp(*column) for column in zip(rows.T, repeat(at), some.T)])
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     values, axes = np.linalg.eigh(rows.T @ rows / len(rows))
     return rows @ (axes / np.sqrt(values)) @ axes.T
