@@ -343,7 +343,7 @@ def test_a_share_of_the_people_after_a_while(make: Callable[..., Parties], quick
     assert mixer.events[-1]["forwarded"] == 85
     assert mixer.events[-1]["dead_letters"] == len(junk)
     spent = parties.agreed.params((0, 0, 0)).guarantee_for(85)
-    assert learner.of("learned")[0]["guarantee"] == str(spent)
+    assert learner.of("learned")[0]["guarantee"] == f"{spent}"
     assert f"(epsilon, delta) = ({spent.epsilon:.3f}"[:24] in quick.output("statement", "shy.db")
     # who has answered does not answer again, and a late message and one that is no batch are counted
     parties.send("messages", (key, b"x"))
