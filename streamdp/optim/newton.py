@@ -233,8 +233,10 @@ class Newton(Growing):
         model, counts, q = self._classes(state), blocks[:, [change.WEIGHT]], self.curvature.columns
         hessian, noise = model.hessian(point), math.sqrt(float(blocks[:, change.NOISE].sum())) / float(counts.sum())
         blocks[:, :q] = counts * point + (blocks[:, :q] - counts * model.gradient(point)) @ np.linalg.inv(hessian)
-        share = float(hessian[-1, -1]) / model.weight  # p (1 - p), of which noise in p changes 1 - 2 p
-        return hessian, math.hypot(math.sqrt(state.variance) * share, noise * math.sqrt(max(0.0, 1 - 4 * share)))
+        share = float(hessian[-1, -1]) / model.weight  # p (1 - p), of which noise in p changes 1 - 2 p, and so all of A
+        wrong = noise / float(hessian[-1, -1]) * math.sqrt(max(0.0, 1 - 4 * share)) / math.sqrt(2 * q)
+        least = max(float(np.linalg.eigvalsh(hessian)[0]), 0.0)
+        return hessian, math.hypot(math.sqrt(state.variance) * share, wrong * least)
 
     @property
     def _unseen(self) -> np.ndarray:
