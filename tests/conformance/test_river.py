@@ -421,7 +421,7 @@ def test_merged_takes_the_widest_budget() -> None:
     one, other = (LDPASGDRegressor(features=["a", "b", "c"], budget=PureDP(e)) for e in (1, 2))
     for model in (one, other):
         model.learn_one(*records(1)[0])
-    assert one.merged(other).guarantee.budgets == (PureDP(2),)
+    assert one.merged(other).guarantee.budgets == other.merged(one).guarantee.budgets == (PureDP(2),)
 
 
 @every

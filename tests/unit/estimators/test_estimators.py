@@ -428,16 +428,6 @@ def test_a_state_with_numbers_that_no_stream_reaches_is_refused() -> None:
             model.load_state_dict(state | {name: forged})
 
 
-def test_merged_models_whose_searches_are_done_are_stored_and_loaded() -> None:
-    parts = [LDPASGDRegressor(budget="eps=4", features={"a": (0, 1)}, target=(0, 1000), seed=seed) for seed in range(4)]
-    for part in parts[1:]:
-        part.learn_encoded(np.zeros((2000, 1)), np.linspace(450, 550, 2000))
-        assert part.state_dict()["progress"][k.TARGET] == k.DONE
-    merged = parts[1].merged(*parts[2:])
-    parts[0].load_state_dict(merged.state_dict())
-    np.testing.assert_array_equal(parts[0].theta, merged.theta)
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "records"), [(LDPASGDRegressor, {}, 10_000), (WindowedRegressor, {"window": 1000}, 4000)]
 )
