@@ -14,7 +14,7 @@ endef
 # Commands that tests start load compiled modules, and do not compile them each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning ordinary validation newcomer trust batches user-level figures drift soak campaign campaign-kills mutations kafka device-js docs docs-outputs dist release-check clean
+.PHONY: structure demo demo-kafka demo-spark serve programs test test-fast coverage check format lock bench bench-kafka bench-ledger bench-service bench-spark theory rates learning ordinary unseen validation newcomer trust batches user-level figures drift soak campaign campaign-kills mutations kafka device-js docs docs-outputs dist release-check clean
 
 # What is compiled: a change of it installs again.
 COMPILED := setup.py build_backend.py $(wildcard streamdp/*/*.pyx streamdp/*/*.pxd connectors/*.pyx connectors/*.pxd)
@@ -147,6 +147,9 @@ DIFFPRIVLIB := .venv/.diffprivlib/bin/python
 $(DIFFPRIVLIB): $(STAMP)
 	$(PYTHON) -m venv .venv/.diffprivlib
 	VIRTUAL_ENV=.venv/.diffprivlib $(BIN)/uv pip install --quiet diffprivlib==0.6.6 'scikit-learn<1.6'
+
+unseen: $(R_DATA)
+	$(BIN)/python -m benchmarks.unseen --write
 
 ordinary: $(R_DATA) $(DIFFPRIVLIB)
 	$(BIN)/python -m benchmarks.ordinary --write

@@ -177,6 +177,7 @@ STEPS = (
     *_parts("benchmarks.synthetic", "tables chosen", minutes=15),
     _module("benchmarks.counts", "--write", minutes=10),
     _module("benchmarks.ordinary", "--write", minutes=19),
+    _module("benchmarks.unseen", "--write", minutes=10),
     _module("benchmarks.shuffled", "--write"),
     *(_notebook(path.stem) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))),
 )
