@@ -278,15 +278,16 @@ def test_what_is_prepared_is_admitted_without_the_database(monkeypatch: pytest.M
     ledger = paged("eps=1")
     people = [b"p%d" % i for i in range(20)]
     ledger.admit_many(people, PureDP(0.5))
-    connection = ledger._rows._connection
+    rows: Any = ledger._rows
+    connection = rows._connection
     found, release = ledger.prepare([*people, b"new", None, *people]), Release(PureDP(0.5))
-    monkeypatch.setattr(ledger._rows, "_connection", SimpleNamespace(closed=True))
+    monkeypatch.setattr(rows, "_connection", SimpleNamespace(closed=True))
     for part in (slice(0), slice(7), slice(7, 7), slice(7, 20)):
         assert (ledger.join(release, found[part]) == JOINED).all()
     assert ledger.join(release, found[20:]).tolist() == [JOINED, JOINED] + 20 * [REFUSED]
     with pytest.raises(StoreError, match="closed"):
         ledger.admit("p99", PureDP(0.5))
-    monkeypatch.setattr(ledger._rows, "_connection", connection)
+    monkeypatch.setattr(rows, "_connection", connection)
     assert ledger.n_pending == 21
     assert not ledger.admit_many(people, PureDP(0.5)).any()
 

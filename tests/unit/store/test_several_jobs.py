@@ -41,6 +41,10 @@ def admit(store: Store, *subjects: str, budget: Budget = ONE) -> list[bool]:
     return found
 
 
+def connection_of(store: Store) -> Any:
+    return store._connection
+
+
 def commit(store: Store, n: int) -> None:
     store.commit({"n": n}, {"row": n}, Counts(learned=n))
 
@@ -79,13 +83,13 @@ def test_what_a_job_reads_is_not_older_than_the_version_that_it_notes(
         commit(a, 2)
         assert admit(b, "ann") == [True]
         commit(b, 1)
-        b._connection.fetch("PRAGMA busy_timeout = 0")
+        connection_of(b).fetch("PRAGMA busy_timeout = 0")
         assert admit(b, "ann") == [True]
         checkpoint, waits = SpendPages.checkpoint, []
 
         def then_commit(pages: SpendPages, connection: Any) -> None:
             checkpoint(pages, connection)
-            if connection is a._connection and not waits:
+            if connection is connection_of(a) and not waits:
                 waits.append(True)
                 try:
                     commit(b, 2)
@@ -333,7 +337,7 @@ def test_a_database_that_another_writes_for_long_is_unavailable(tmp_path: Path) 
     path = tmp_path / "people.db"
     with open_job(path, "a") as store:
         admit(store, "ann")
-        store._connection.fetch("PRAGMA busy_timeout = 0")
+        connection_of(store).fetch("PRAGMA busy_timeout = 0")
         other = sqlite3.connect(path)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailableError):
