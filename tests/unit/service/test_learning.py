@@ -247,11 +247,16 @@ def test_many_calls_share_a_commit(tmp_path: Path) -> None:
     assert stored(tmp_path) == (11, 0, 0)
 
 
+def source_of(http: Any) -> Any:
+    """The source of the records of a service."""
+    return http.app.state.jobs["late"]._source
+
+
 def test_a_service_that_ends_answers_the_calls_of_an_open_batch(tmp_path: Path) -> None:
     """Before, they waited for the end of the batch, and got 500 after six seconds; then they were committed."""
     model = {"trust": "process", "budget": "eps=1,delta=1e-6"}
     with client(job(tmp_path, model=model, cap="eps=5,delta=1e-3", commit={"seconds": 3600})) as http:
-        source = http.app.state.jobs["late"]._source  # type: ignore[attr-defined]
+        source = source_of(http)
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(learn, http, [record(i) for i in range(20)])
             wait_until(lambda: source.position["records"] == 20)
@@ -263,7 +268,7 @@ def test_a_service_that_ends_answers_the_calls_of_an_open_batch(tmp_path: Path) 
 def test_a_call_that_the_end_of_the_service_cuts_off_is_to_be_repeated(tmp_path: Path) -> None:
     async def cut() -> None:
         found: Any = LearningJob(job(tmp_path), NOTHING)
-        found._source, found._refusal = SimpleNamespace(submit=lambda _: None), None
+        vars(found).update(_source=SimpleNamespace(submit=lambda _: None), _refusal=None)
         call = asyncio.create_task(found.submit(Call(1, None, None, b"")))
         await asyncio.sleep(0)
         call.cancel()
@@ -462,7 +467,7 @@ def test_no_piece_of_a_call_that_is_parsed_at_once_is_large(
 @pytest.mark.slow
 def test_a_call_that_fails_before_it_is_learned_is_told(tmp_path: Path) -> None:
     with client(job(tmp_path)) as http:
-        source = http.app.state.jobs["late"]._source  # type: ignore[attr-defined]
+        source = source_of(http)
 
         def broken(keys: Any) -> Any:
             raise OSError(SECRET)
