@@ -91,8 +91,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
     - `ledger`: the spends of subjects over all jobs of the database, which `commit` commits; None without a cap.
     - `joined`: if this job is new in its database and has a cap: the other jobs there that have one. It shares their
       people. Else an empty list.
-    - `notes`: what to tell whoever opened it, as sentences: of `joined`; what is kept of a former model, if a new one
-      was asked for; and that the cap of the ledger is lower than it was.
+    - `notes`: sentences for the user. They say which jobs are in `joined`, that the cap of the ledger is lower than it
+      was, and what is kept of the former model if a new one was asked for.
     - `source_key`: a secret from which a source makes keyed digests of its records; None without a cap.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
