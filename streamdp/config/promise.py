@@ -90,7 +90,7 @@ def _weaker(old: Promise, new: Promise) -> Iterator[str]:
     if new.covers < old.covers:
         yield f"one budget covered up to {old.covers} records of a person and now covers {new.covers}"
     yield from _of_caps(old, new)
-    if new.people != old.people and (old.cap is not None or old.covers > 1):
+    if old.people not in (None, new.people) and (old.cap is not None or old.covers > 1 or old.trust == "window"):
         yield f"people are named by {_named(new.people)} and no longer by {_named(old.people)}, so each counts anew"
     if not _follows(new.windows, old.windows):
         yield f"statistics were shown of {_shown(old.windows)} and are now of {_shown(new.windows)}"

@@ -84,6 +84,11 @@ WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
         job(None, DELTA, model=OF_8, subject="plane"),
         "by plane",
     ),
+    "nobody named in windows that take one record of each": (
+        [(job(None, DELTA, model=OF_8 | {"items_per_user": 1}), 9)],
+        job(None, DELTA, model=OF_8 | {"items_per_user": 1}, subject=None),
+        "by no column",
+    ),
     "nobody named": (
         [(job(None, DELTA, model=OF_8), 9)],
         job(None, DELTA, model=OF_8, subject=None),
