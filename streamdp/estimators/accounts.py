@@ -107,7 +107,7 @@ def account(model: object) -> Account:
     Parameters
     ----------
     model
-        A River model, or several in a list or a mapping, such as all models that learn from the same people.
+        A model of River or scikit-learn, or several in a list or a mapping, as all that learn from the same people.
 
     Raises `ConfigError` if there is no private estimator in it.
 

@@ -1,6 +1,7 @@
 """The parts of a model of River: the private estimators in it, and what no guarantee covers.
 
-Everything that the model holds is visited: estimators of River, and lists, tuples, sets and mappings of them.
+Everything that the model holds is visited: estimators of River, scikit-learn and this package, and lists, tuples, sets
+and mappings of them.
 """
 
 from collections import UserDict, UserList, deque
@@ -12,6 +13,7 @@ from river import base
 from streamdp.learners.learner import Learner
 
 _HOLDERS = (list, tuple, set, frozenset, deque, UserList)
+_WALKED = ("river", "sklearn", "streamdp")
 
 
 def _parts(item: object) -> Iterator[object]:
@@ -22,7 +24,7 @@ def _parts(item: object) -> Iterator[object]:
         yield from item.values()
     elif isinstance(item, _HOLDERS):
         yield from item
-    if isinstance(item, base.Base | base.Ensemble) or hasattr(item, "learn_one") or _of_river(item):
+    if isinstance(item, base.Base | base.Ensemble) or hasattr(item, "learn_one") or _module(item) in _WALKED:
         yield from getattr(item, "__dict__", {}).values()
 
 
@@ -32,8 +34,8 @@ def is_private(item: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, Learner)
 
 
-def _of_river(item: object) -> bool:
-    return type(item).__module__.startswith("river.")
+def _module(item: object) -> str:
+    return type(item).__module__.partition(".")[0]
 
 
 def contents(model: object) -> Iterator[Any]:
@@ -62,7 +64,9 @@ def _keeps_nothing(item: object) -> bool:
     learns = getattr(kind, "learn_one", None)
     if learns is not None:
         return learns is base.Transformer.learn_one  # it does nothing
-    return not (_of_river(item) and hasattr(item, "update"))  # a metric, a statistic or a drift detector
+    if hasattr(kind, "fit"):  # scikit-learn's, of which pipelines and this package keep nothing
+        return kind.__module__.startswith(("sklearn.pipeline", "streamdp."))
+    return not (_module(item) == "river" and hasattr(item, "update"))  # a metric, a statistic or a drift detector
 
 
 def check_pipeline(model: object) -> tuple[str, ...]:

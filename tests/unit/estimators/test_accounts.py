@@ -22,6 +22,8 @@ from river import (
     preprocessing,
     stats,
 )
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from streamdp import (
     ApproxDP,
@@ -40,6 +42,7 @@ from streamdp import (
 )
 from streamdp.errors import ConfigError, SchemaError
 from streamdp.preprocessing import check_pipeline
+from streamdp.sklearn import PrivateRegressor
 from streamdp.stats import Statistics
 from tests.support.sizes import some
 
@@ -118,6 +121,15 @@ def test_an_account_finds_all_estimators_and_adds_their_spends(name: str) -> Non
     assert "learned several times" in said
     assert all(part in said for part in uncovered)
     assert "NOT PRIVATE" not in said
+
+
+def test_an_account_of_several_has_those_of_scikit_learn() -> None:
+    X = np.linspace(-1, 1, 1000)[:, None]
+    fitted = make_pipeline(StandardScaler(), PrivateRegressor(bounds=(-1, 1), target=(-1, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = account([learn(classifier(), stream(1)), fitted.fit(X, X[:, 0])])
+    assert (str(found.guarantee), found.uncovered) == ("eps=2,delta=1e-06", ("StandardScaler",))
 
 
 def test_an_account_before_learning_has_spent_nothing() -> None:
