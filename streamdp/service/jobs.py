@@ -77,7 +77,7 @@ class Follower:
             return combined(self._known())
 
     def look(self, known: Snapshot) -> Found:
-        """Read the store, if it has another commit, or another number of records that wait. Any thread may call it."""
+        """Read the store, if it has another commit, or another note after the last one. Any thread may call it."""
         try:
             read = Store.snapshots(self._config.store_path, self._config.job)
             if self._several:
@@ -90,8 +90,8 @@ class Follower:
                 return Found()
             commit = sum(s.seq for s in snapshots), max(s.committed_at for s in snapshots)
             if commit == known.commit:
-                waiting = sum(s.waiting for s in snapshots)
-                return Found() if waiting == known.waiting else Found(replace(known, waiting=waiting))
+                noted = replace(known, waiting=sum(s.waiting for s in snapshots), doubt=snapshots[0].doubt)
+                return Found() if (noted.waiting, noted.doubt) == (known.waiting, known.doubt) else Found(noted)
             snapshot = combined(snapshots)
             if self._config.fingerprint() != snapshot.fingerprint:
                 raise StoreMismatchError("the store belongs to another configuration of the job")
@@ -202,7 +202,7 @@ class Job:
         """Show what another process has committed."""
         self.trouble = found.trouble
         if found.snapshot is not None and found.snapshot.commit == self.snapshot.commit:
-            self.snapshot = found.snapshot  # no commit: another number of records waits
+            self.snapshot = found.snapshot  # no commit: another note
         elif found.snapshot is not None:
             self.take(found.snapshot, found.measures)
 

@@ -26,7 +26,7 @@ import orjson
 from streamdp import system
 from streamdp.config.definition import read_definition
 from streamdp.database.durable import write_durably
-from streamdp.errors import NotAvailableError, SinkError, StoreError, check_level, reason_of
+from streamdp.errors import NotAvailableError, SinkError, StoreError, StoreUnavailableError, check_level, reason_of
 from streamdp.estimators.estimator import Estimator
 from streamdp.reading.doubts import rounded, unresolved
 from streamdp.serving.snapshots import Model, combined, restore
@@ -363,7 +363,6 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         self._holdout = None if config.holdout is None else Holdout(config)
         self._listeners = listeners
         self._model: Model | None = None
-        self._noted: str | None = None
         self._note = partial(note_doubt, config.store_path, config.job)
 
     def __exit__(self, *error: object) -> None:
@@ -389,20 +388,15 @@ class Publisher(contextlib.AbstractContextManager["Publisher"]):
         from connectors.sinks import Message  # commands that read a store load no connectors
         from streamdp.serving.holdout import WORSE
 
-        measures = None
-        if self._outlets or self._holdout is not None:
-            model = self.model(snapshot)
-            if self._holdout is not None:
-                measures = self._holdout.measure(model.estimator)
-                snapshot = replace(snapshot, doubt=WORSE if "warning" in (measures or {}) else "")
-                model = replace(model, snapshot=snapshot)
-                if snapshot.doubt != self._noted:
-                    self._note(snapshot.doubt)
-                    self._noted = snapshot.doubt
-            if self._outlets:
-                written = orjson.dumps(document(model, measures))
-                message = Message(snapshot.job, snapshot.seq, snapshot.committed_at, written)
-                for outlet in self._outlets:
-                    outlet.offer(message)
+        measures = None if self._holdout is None else self._holdout.measure(self.model(snapshot).estimator)
+        shown = replace(snapshot, doubt=WORSE if "warning" in (measures or {}) else "")
+        if self._holdout is not None or snapshot.doubt:
+            with contextlib.suppress(StoreUnavailableError):  # for readers only; it is noted after the next commit
+                self._note(shown.doubt)
+        if self._outlets:
+            written = orjson.dumps(document(replace(self.model(snapshot), snapshot=shown), measures))
+            message = Message(snapshot.job, snapshot.seq, snapshot.committed_at, written)
+            for outlet in self._outlets:
+                outlet.offer(message)
         for listener in self._listeners:
-            listener(snapshot, measures)
+            listener(shown, measures)

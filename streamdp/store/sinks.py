@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 
 from streamdp.database.opening import open_database
+from streamdp.store.reading import read_job
 from streamdp.store.tables import STORE_FORMAT
 
 _NOTE = (
@@ -47,7 +48,13 @@ def note_sink(
 
 
 def note_doubt(url_or_path: str | os.PathLike[str], job: str, doubt: str) -> None:
-    """Note a `doubt` about the committed model of a `job`, or "" for none; the rest is as for `note_sink`."""
+    """Note a `doubt` about the committed model of a `job`, or "" for none; the rest is as for `note_sink`.
+
+    Nothing is written if it is noted already, by whichever worker.
+    """
     database = open_database(url_or_path, job)
+    with database.reading(STORE_FORMAT) as reading:
+        if read_job(reading, job, database.name).doubt == doubt:
+            return
     with closing(database.open_for_writing(STORE_FORMAT)) as connection, database.errors(), connection.begin():
         connection.change("UPDATE jobs SET doubt = :doubt WHERE job = :job", {"job": job, "doubt": doubt})

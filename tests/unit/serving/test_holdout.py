@@ -1,15 +1,23 @@
-"""The best constant on a holdout: no other constant does better."""
+"""The best constant on a holdout: no other constant does better. And the doubt that a store keeps of it."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from streamdp import Quantile
-from streamdp.config.job import make_config
-from streamdp.serving.holdout import Holdout
+from streamdp.config.job import NOTHING, make_config
+from streamdp.database.sqlite import SQLiteFile
+from streamdp.errors import StoreUnavailableError
+from streamdp.service.jobs import Follower
+from streamdp.serving.holdout import WORSE, Holdout
+from streamdp.serving.publish import Publisher
+from streamdp.store.snapshot import Counts
+from streamdp.store.store import Store
+from tests.support.service import job
 
 
 def holdout(folder: Path, target: dict[str, Any], values: list[Any]) -> Holdout:
@@ -65,3 +73,32 @@ def test_a_model_that_is_worse_than_a_constant_in_all_measures_is_told(tmp_path:
     assert classes.measure(Constant(0))["warning"].endswith("accuracy 0.3333 beside 0.6667")
     assert "warning" not in classes.measure(Constant(1))
     assert classes.measure(Constant(0, learned=0)) is None
+
+
+def test_the_store_has_the_doubt_of_the_last_commit_whoever_noted_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, a worker did not clear the doubt of one that had left, and a database that was away ended the run."""
+    config = job(tmp_path, holdout=str(tmp_path / "public.csv"), cap=None)
+    (tmp_path / "public.csv").write_text("dep_delay,origin,late\n0,EWR,True\n")
+    heard: list[Any] = []
+    first, left = Publisher(config, (lambda _, measures: heard.append(measures),)), Publisher(config)
+    with config.open_store(NOTHING) as store:
+        found = store.commit(config.build_estimator().state_dict(), {"row": 1}, Counts(learned=1))
+
+    def noted(publisher: Publisher, measures: dict[str, object]) -> tuple[str, bool]:
+        monkeypatch.setattr(Holdout, "measure", lambda *_: measures)
+        publisher(Store.snapshots(config.store_path)[0])
+        looked = Follower(config).look(found).snapshot
+        return Store.snapshots(config.store_path)[0].doubt, looked is not None and bool(looked.doubt)
+
+    assert noted(first, {}) == ("", False)
+    assert noted(left, {"warning": "w"}) == (WORSE, True)
+    with monkeypatch.context() as away:
+        away.setattr(SQLiteFile, "open_for_writing", Mock(side_effect=StoreUnavailableError("away")))
+        assert noted(first, {}) == (WORSE, True)
+    assert noted(first, {}) == ("", False)
+    assert heard == [{}, {}, {}]
+    noted(left, {"warning": "w"})
+    Publisher(config.model_copy(update={"holdout": None}))(Store.snapshots(config.store_path)[0])
+    assert Store.snapshots(config.store_path)[0].doubt == ""
