@@ -38,7 +38,7 @@ def check(
     stop, because no record fits, or more do not fit than source.max_bad_share.
     """
     from streamdp.cli.settings import assigned
-    from streamdp.config.checking import empty_places, stops
+    from streamdp.config.checking import admitted, empty_places, stops
     from streamdp.config.job import load_config
 
     chosen = assigned(assignments or ())
@@ -47,8 +47,8 @@ def check(
         raise typer.Exit(2)
     config = load_config(job, chosen)
     found = _inspected(config)
-    problem, plan = stops(config, found), _planned(config, found)
-    report = _report(config, found, plan, [] if problem is None else [problem])
+    problem, within = stops(config, found), admitted(config, found)
+    report = _report(config, found, within, _planned(config, found, within), [] if problem is None else [problem])
     if as_json:
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
@@ -143,8 +143,8 @@ def _plan_of(job: str, records: int | None, assignments: Sequence[str]) -> None:
         found = _inspected(config)
         if (problem := hopeless(found)) is not None:
             raise ConfigError(f"plan: {problem}")
-        plan = _planned(config, found)
-        people = _people(found.expected_of(1) if found.named else None, admitted(config, found))
+        plan = _planned(config, found, within := admitted(config, found))
+        people = _people(found.expected_of(1) if found.named else None, within)
         typer.echo(f"{found.expected:,} records of the source fit the schema.{people} {NOTE}")
     else:
         raise ConfigError(f"plan: the source cannot be counted beforehand: expected --records N for {job}")
@@ -171,21 +171,20 @@ def _people(people: int | None, admitted: int | None) -> str:
     return "" if people is None else f" They are of about {people:,} people{cap}."
 
 
-def _planned(config: "JobConfig", found: "Inspection") -> "Prospect | None":
-    """The plan of a job for the records that were found."""
-    from streamdp.config.checking import admitted
+def _planned(config: "JobConfig", found: "Inspection", within: int | None) -> "Prospect | None":
+    """The plan of a job for the records that were found, of which those `within` the cap are learned."""
     from streamdp.config.prospect import counts_people, prospect
 
     if not config.has_model:
         return None
-    records = found.expected_of(1) if counts_people(config) else admitted(config, found) or found.expected
+    records = found.expected_of(1) if counts_people(config) else within or found.expected
     return prospect(config, records, found.shares())
 
 
 def _report(
-    config: "JobConfig", found: "Inspection", plan: "Prospect | None", problems: list[str]
+    config: "JobConfig", found: "Inspection", within: int | None, plan: "Prospect | None", problems: list[str]
 ) -> dict[str, object]:
-    from streamdp.config.checking import admitted, between, come_again, few_workers, unbounded, unended
+    from streamdp.config.checking import between, come_again, few_workers, unbounded, unended
     from streamdp.privacy.guarantees import weakness
     from streamdp.serving.export import refusals
 
@@ -201,7 +200,7 @@ def _report(
         "of": found.of,
         "fit": found.fit,
         "people": found.expected_of(1) if found.named else None,
-        "admitted": admitted(config, found),
+        "admitted": within,
         "unfit": dead,
         "columns": {name: asdict(counts) for name, counts in found.columns_found.items()},
         "plan": None if plan is None else asdict(plan) | {"sentence": plan.sentence},

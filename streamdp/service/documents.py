@@ -47,7 +47,8 @@ def description(job: Job) -> dict[str, object]:
         "private": achieved.private,
     }
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
-    doubtful = doubts(model.estimator, model.snapshot.counts, model.quality, model.snapshot.doubt)
+    reasons = doubts(model.estimator, model.snapshot.counts, model.quality)
+    doubtful = [*filter(None, [model.snapshot.doubt]), *reasons]
     found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": doubtful}
     found["unpublished"] = job.unpublished
     return summary(job) | found | shown_of_stream(job)

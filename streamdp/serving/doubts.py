@@ -14,13 +14,12 @@ from streamdp.store.snapshot import Counts
 from streamdp.validation.quality import Quality
 
 
-def doubts(estimator: Any, counts: Counts, quality: Quality | None = None, noted: str = "") -> list[str]:
+def doubts(estimator: Any, counts: Counts, quality: Quality | None = None) -> list[str]:
     """List the reasons, as sentences, from the committed state of `estimator`, public numbers and counts.
 
-    `quality`: what private answers say, in the unit of the job; None where that is shown by itself. `noted`: the doubt
-    of the snapshot.
+    `quality`: what private answers say, in the unit of the job; None where that is shown by itself.
     """
-    found = [noted] if noted else []
+    found: list[str] = []
     if (bad := dropped(counts)) is not None:
         found.append(bad)
     if counts.refused and not counts.learned:

@@ -109,15 +109,16 @@ def enter(
     checked: tuple[Terms, JobRow | None],
     cap: Cap | None,
     key: bytes | None,
-) -> tuple[bytes | None, list[str], list[str]]:
+) -> tuple[bytes | None, list[str]]:
     """Write what is new about a job, inside a transaction, after `create_or_check`, which returned `checked`.
 
-    Returns the subject key; if the job is new and has a cap, the other jobs that have one; and what to say of the cap.
+    Returns the subject key, and what to say of the cap: that it is lower than it was, or which jobs a new one shares it
+    with.
     Raises `StoreMismatchError` if another job has begun with another key or cap since then, and `StoreUnavailableError`
     if another worker has begun this job, or changed it, otherwise: then it must be checked again.
     """
     wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
-    found, joined, notes = None, list[str](), list[str]()
+    found, notes = None, list[str]()
     if cap is not None:
         found, before = _check_ledger(connection, database, job, cap, key)
         if found is None:
@@ -135,12 +136,12 @@ def enter(
     row = JobRow(job, terms.fingerprint, terms.config, int(cap is not None))
     add = "INSERT INTO jobs VALUES (:job, :fingerprint, :config, :capped, :doubt) ON CONFLICT (job) DO NOTHING"
     if connection.change(add, row._asdict()):
-        if cap is not None and (joined := jobs_with_caps(connection, job)):
-            notes.append(f"{database.name} has other jobs, {listed(joined)}: one cap, {cap}, holds over all of them")
-        return found, joined, notes
-    if read_job(connection, job, database.name) not in (known, row):
+        if cap is not None and (others := jobs_with_caps(connection, job)):
+            notes.append(f"{database.name} has other jobs, {listed(others)}: one cap, {cap}, holds over all of them")
+        return found, notes
+    if read_job(connection, job, database.name)._replace(doubt="") not in (known and known._replace(doubt=""), row):
         raise StoreUnavailableError(f"{database.name}: another worker has just begun job {job!r} otherwise")
-    return found, joined, notes
+    return found, notes
 
 
 def _check_job(row: JobRow, name: str, terms: Terms, capped: bool, unspent: bool) -> None:

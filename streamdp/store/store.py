@@ -89,10 +89,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
     Its attributes:
 
     - `ledger`: the spends of subjects over all jobs of the database, which `commit` commits; None without a cap.
-    - `joined`: if this job is new in its database and has a cap: the other jobs there that have one. It shares their
-      people. Else an empty list.
-    - `notes`: sentences for the user. They say which jobs are in `joined`, that the cap of the ledger is lower than it
-      was, and what is kept of the former model if a new one was asked for.
+    - `notes`: sentences for the user. They say which other jobs share the cap of a new job, that the cap of the ledger
+      is lower than it was, and what is kept of the former model if a new one was asked for.
     - `source_key`: a secret from which a source makes keyed digests of its records; None without a cap.
 
     Raises, and leaves the database unchanged: `StoreBusyError` if another process or another object of this process
@@ -140,7 +138,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             self._connection = database.open_for_writing(STORE_FORMAT)
             stack.callback(self._connection.close)
             with self._transaction() as connection:
-                found, self.joined, self.notes = enter(connection, database, job, checked, cap, key)
+                found, self.notes = enter(connection, database, job, checked, cap, key)
                 mine = {"job": job, "config": config}
                 connection.change("UPDATE jobs SET config = :config WHERE job = :job AND config <> :config", mine)
                 if read_job(connection, job, database.name).fingerprint != self.fingerprint:

@@ -256,7 +256,7 @@ def test_a_job_without_a_cap_beside_one_with_a_cap(place: str) -> None:
     with pytest.raises(StoreMismatchError, match=r"no job in .* has a cap"):
         ledger_status(place)
     with open_job(place, "a") as a, open_job(place, "free", None) as free:
-        assert a.joined == []
+        assert a.notes == []
         assert admit(a, "ann") == [True]
         commit(free, 7)
         commit(a, 1)
@@ -269,7 +269,7 @@ def test_all_that_begin_at_the_same_time_share_one_new_database(place: str, jobs
     def begin(job: str) -> list[str]:
         with open_job(place, job, shared=True) as store:
             assert admit(store, "ann")
-            return store.joined
+            return [name for note in store.notes for name in note.partition("jobs, ")[2].partition(":")[0].split(", ")]
 
     with ThreadPoolExecutor(4) as pool:
         joined = list(pool.map(begin, jobs))

@@ -36,10 +36,12 @@ from streamdp.errors import (
     StoreMismatchError,
     StoreUnavailableError,
     StoreVersionError,
+    listed,
 )
 from streamdp.ledger.subject_key import ENVIRONMENT
 from streamdp.privacy.guarantees import PureDP
 from streamdp.store import store as store_module
+from streamdp.store.sinks import note_doubt
 from streamdp.store.snapshot import Counts, Part
 from streamdp.store.state_codec import StoredState, decode_state, encode_state
 from streamdp.store.store import Store
@@ -256,6 +258,21 @@ def test_workers_that_begin_otherwise_at_the_same_time_are_told_so(path: Path, m
         assert [snapshot.counts.learned for snapshot in Store.snapshots(path)] == [1]
 
 
+def test_a_doubt_that_another_worker_notes_meanwhile_is_no_other_job(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = store_module.create_or_check
+
+    def noted(*given: Any, **more: Any) -> Any:
+        checked = check(*given, **more)
+        note_doubt(path, "trips", "worse than a constant")
+        return checked
+
+    with Store(path, "trips", "1", shared=True):
+        monkeypatch.setattr(store_module, "create_or_check", noted)
+        Store(path, "trips", "1", shared=True).close()
+
+
 def test_other_fingerprints_caps_and_keys_are_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make(place)
     refuses(place, StoreMismatchError, fingerprint="other")
@@ -333,8 +350,8 @@ def test_jobs_of_one_database_have_their_own_states(place: str) -> None:
     names = ["other", "Trips", 'a"b.c ü%s :x', "ü" * 40]
     for n, name in enumerate(names):
         with Store(place, name, name, cap=CAP) as store, Store(place, "trips", "print", cap=CAP) as first:
-            assert store.joined == sorted(["trips", *names[:n]])
-            assert first.joined == []
+            assert [f" {listed(['trips', *names[:n]])}: " in note for note in store.notes] == [True]
+            assert first.notes == []
             assert store.ledger.spent("everyone").records == 1
             store.commit({}, {"of": name}, Counts())
     assert [Store.snapshot(place, name).position for name in names] == [{"of": name} for name in names]
