@@ -168,7 +168,7 @@ class Definition(Settings):
         return None if self.cap is None else parse_cap(self.cap)
 
     def form_of_source(self) -> dict[str, object] | None:
-        """How the source writes its records, as settings of a file; None: as usual, or no file is read."""
+        """How the source writes its records, as settings of a file; its type, if they come by calls; None: as usual."""
         return None
 
     def text(self) -> str:
@@ -221,7 +221,8 @@ class Definition(Settings):
         """What people are promised."""
         estimator = self.build_estimator()
         items: int = getattr(getattr(estimator.learner, "plan", None), "items_per_user", 1)
-        own = self.schema_.budget is not None and self.model.kind.learns.per_record_budgets
+        calls = (self.form_of_source() or {}).get("type") == "http"
+        own = (calls or self.schema_.budget is not None) and self.model.kind.learns.per_record_budgets
         return Promise(
             budget=str(estimator.record_budget),
             own=own,
@@ -377,7 +378,10 @@ class StoredDefinition(Definition):
 
     promises: tuple[Promise, ...] = ()  # the promises before the present one, oldest first, also of former models
     losses: int | None = None  # how often a loss of commits was accepted; None: never
-    written: dict[str, object] | None = None  # how the source writes its records, for `predict`
+    written: dict[str, object] | None = None  # `form_of_source`: for `predict`, and what records may bring
+
+    def form_of_source(self) -> dict[str, object] | None:
+        return self.written
 
     def text(self) -> str:
         if not (self.promises or self.losses or self.written):

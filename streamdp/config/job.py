@@ -248,6 +248,8 @@ class JobConfig(Definition):
 
     def form_of_source(self) -> dict[str, object] | None:
         """See `Definition.form_of_source`."""
+        if isinstance(self.source, HTTPSourceConfig):
+            return {"type": "http"}
         return self.source.written if isinstance(self.source, FileSourceConfig) else None
 
     def _text(self, model: ModelConfig) -> str:

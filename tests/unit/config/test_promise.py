@@ -98,6 +98,7 @@ WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "another time": ([(job(DAY, schema=BY_T), 9)], job(DAY, schema=BY_U), "was t (iso) and is now u (iso)"),
     "no time": ([(job(DAY, schema=BY_T), 9)], job(DAY), "was t (iso) and is now no column"),
     "budgets of records": ([(job(), 9)], job(schema={"budget": "b"}), "bring a budget of its own"),
+    "records of calls": ([(job(), 9)], job(source={"type": "http"}), "bring a budget of its own"),
     "windows of time": (
         [(job(statistics=SUMS), 9)],
         job(statistics=SUMS, model=BY_DAY),
@@ -168,8 +169,9 @@ def test_a_cap_bounds_no_total_over_other_times_and_over_no_noise(former: JobCon
     assert ("no noise that protects it" in said) == (former.model.mechanism == "none")
 
 
-def test_the_records_of_a_former_model_may_have_brought_budgets() -> None:
-    said = read_definition(on([(job(schema={"budget": "b"}), 9)], job()).config).said_of_former()
+@pytest.mark.parametrize("former", [job(schema={"budget": "b"}), job(source={"type": "http"}, subject=None, cap=None)])
+def test_the_records_of_a_former_model_may_have_brought_budgets(former: JobConfig) -> None:
+    said = read_definition(on([(former, 9)], job(), accept=True).config).said_of_former()
     assert "learned 9 records with eps=1 or a budget of their own (trust: nobody)" in said
 
 
