@@ -64,6 +64,9 @@ NewModel = Annotated[
         " again; the statement says both.",
     ),
 ]
+Trace = Annotated[
+    bool, typer.Option("--trace", help="Export OpenTelemetry spans by OTLP, to where OTEL_* variables say.")
+]
 IdleSeconds = Annotated[float | None, typer.Option(min=0, help="Kafka: stop after this many seconds without records.")]
 
 

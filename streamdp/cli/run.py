@@ -15,6 +15,7 @@ from streamdp.cli.common import (
     IdleSeconds,
     NewModel,
     Settings,
+    Trace,
     need_stdin,
     say,
     say_cheaper,
@@ -84,6 +85,7 @@ def run(
             min=0, max=65535, help="Kafka: serve Prometheus metrics on this port of loopback; 0: any free port."
         ),
     ] = None,
+    trace: Trace = False,
 ) -> None:
     """Run a job: from JOB.YAML, or from a data file and options.
 
@@ -111,8 +113,9 @@ def run(
     from streamdp.config.job import Accepted
     from streamdp.config.settings import ReadConfig
     from streamdp.runtime.signals import ended_by_sigterm
+    from streamdp.runtime.tracing import traced
 
-    with ended_by_sigterm():
+    with ended_by_sigterm(), traced(trace):
         config = job_config(what, settings, assignments or ())
         accepted = Accepted(accept_budget, accept_loss, new_model)
         source = config.source

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from streamdp.cli.app import app
-from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, say
+from streamdp.cli.common import AcceptBudget, AcceptLoss, NewModel, Trace, say
 from streamdp.errors import ConfigError, needing
 
 
@@ -23,6 +23,7 @@ def serve(
         Literal["info", "warning", "error"],
         typer.Option(help="What standard error shows: info has every call, error has failures only."),
     ] = "info",
+    trace: Trace = False,
 ) -> None:
     """Serve models over HTTP, and learn from requests.
 
@@ -62,4 +63,5 @@ def serve(
             accepted=Accepted(accept_budget, accept_loss, new_model),
             unusable=unusable,
             log_level=log_level.upper(),
+            trace=trace,
         )

@@ -14,6 +14,7 @@ from streamdp.runtime.calls import Loop
 from streamdp.runtime.defaults import FIRST_S, NOTE_WAITING_S
 from streamdp.runtime.learning import learn
 from streamdp.runtime.shard_table import Lane, ShardTable
+from streamdp.runtime.tracing import span
 from streamdp.store.snapshot import Part, Snapshot
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Commits:
 
     def learn(self, lane: Lane, batch: Batch) -> None:
         """Learn a `batch` of the shard of a `lane`. If this fails, nothing was learned and it may be repeated."""
-        with lane.charging:
+        with span("learn", records=len(batch), dead_letters=len(batch.dead)), lane.charging:
             counts = learn(lane.estimator, batch, lane.counts)
         self.first_records.note(batch)
         if self.dead_letters is not None:
@@ -81,8 +82,9 @@ class Commits:
 
         Raises `FencedError` and `ConflictError` if the store refuses them.
         """
-        parts = self._write_letters(parts, call)
-        written = call(partial(self.store.commit_parts, parts, self.within))
+        with span("commit", shards=len(parts)):
+            parts = self._write_letters(parts, call)
+            written = call(partial(self.store.commit_parts, parts, self.within))
         self.again = None
         self.done += self.shards.mark_committed(parts)
         self.note_learned(parts.values())
@@ -128,7 +130,8 @@ class Commits:
         """Publish what is committed."""
         committed = [snapshot for snapshot in snapshots if snapshot is not None]
         for publish in self.publish if committed else ():
-            publish(committed)
+            with span("publish", shards=len(committed)):
+                publish(committed)
 
     def conflict(self) -> None:
         """A commit was refused, because others have spent from the same people: hold them back after `roll_back`.

@@ -13,6 +13,7 @@ another process has claimed the job meanwhile, its epoch is another one and the 
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from streamdp.runtime.defaults import POLL_TIMEOUT_S, QUIET_POLL_TIMEOUT_S
 from streamdp.runtime.learning import total
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
+from streamdp.runtime.tracing import note_span
 from streamdp.store.snapshot import Counts, Snapshot
 
 if TYPE_CHECKING:
@@ -255,8 +257,9 @@ class Runner(Loop):
 
     def _poll(self, most: int, timeout_s: float) -> Batch | None:
         """Records of the source; None if it does not answer."""
+        began = time.time_ns()
         try:
-            return self.source.poll(most, timeout_s)
+            batch = self.source.poll(most, timeout_s)
         except SourceUnavailableError as error:
             self._tell(f"{error}; trying again")
             self.sleep(POLL_TIMEOUT_S)
@@ -264,6 +267,9 @@ class Runner(Loop):
         except SourceError:
             self._finish()
             raise
+        if len(batch) or batch.dead:
+            note_span("poll", began, records=len(batch), dead_letters=len(batch.dead))
+        return batch
 
     def _finish(self) -> None:
         self._call(self.estimator.close_batch)

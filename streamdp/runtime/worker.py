@@ -12,6 +12,7 @@ if its records must be read again, they have spent nothing.
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass
@@ -36,6 +37,7 @@ from streamdp.runtime.defaults import POLL_TIMEOUT_S, WATCH_S
 from streamdp.runtime.protocols import Observer
 from streamdp.runtime.shard_table import Lane, ShardTable
 from streamdp.runtime.signals import stopped_by_signals
+from streamdp.runtime.tracing import note_span
 from streamdp.store.snapshot import Part, Snapshot
 from streamdp.store.store import Store
 
@@ -221,12 +223,16 @@ class Worker(Loop):
             observer.watched(self._shards.committed_positions, list(self._stalls.values()))
 
     def _poll(self, max_records: int, timeout_s: float) -> list[tuple[Shard, Sequence[object]]]:
+        began = time.time_ns()
         try:
-            return self.source.poll(max_records, timeout_s)
+            polled = self.source.poll(max_records, timeout_s)
         except SourceUnavailableError as error:  # the next round polls again
             self._tell_source(str(error))
             self.sleep(POLL_TIMEOUT_S)
             return []
+        if polled:
+            note_span("poll", began, records=sum(len(raw) for _, raw in polled))
+        return polled
 
     def _stay(self) -> None:
         """Pause the source while a call takes long, and poll it, which keeps this worker in the group."""

@@ -9,10 +9,12 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamdp.runtime.tracing import span
 from streamdp.service.access import is_loopback
 from streamdp.service.metrics import ServiceMetrics
 from streamdp.service.problems import ProblemError, busy, problem_of
@@ -63,6 +65,10 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        with span("request") as current:
+            await self._answer(scope, receive, send, current)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, current: Any) -> None:
         began, status = time.perf_counter(), 0
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"  # a caller may send any word
         receive, send = _lingering(receive, send)
@@ -89,6 +95,11 @@ class Guard:
             path = getattr(scope.get("route"), "path", "(none)")
             self._metrics.answered(method, path, status, seconds)
             access_log.info("%s %s %d %.6f", method, path, status, seconds)
+            if current is not None:
+                current.update_name(f"{method} {path}")
+                current.set_attributes(
+                    {"http.request.method": method, "http.route": path, "http.response.status_code": status}
+                )
 
     def _refused(self, scope: Scope) -> ProblemError | None:
         """The answer to a request that no route gets; None if its route answers it."""

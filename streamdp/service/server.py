@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.errors import ConfigError, StreamDPError, file_errors, place_of
 from streamdp.runtime.signals import stopped_by_signals
+from streamdp.runtime.tracing import traced
 from streamdp.service.access import ENVIRONMENT, tokens_in
 from streamdp.service.app import create_app
 from streamdp.service.connections import KEEP_ALIVE_SECONDS, Acceptor, most_connections
@@ -108,16 +109,17 @@ def serve(
     accepted: Accepted = NOTHING,
     unusable: Mapping[str, StreamDPError],
     log_level: str = "INFO",
+    trace: bool = False,
 ) -> None:
     """Serve jobs until SIGTERM or SIGINT.
 
-    `host`, `port`, `tls_cert`, `tls_key` and `log_level` are those of `streamdp serve`. The address is printed on
-    standard output when requests are answered. See `create_app` for `unusable`. Raises `ConfigError` for settings
+    `host`, `port`, `tls_cert`, `tls_key`, `log_level` and `trace` are those of `streamdp serve`. The address is printed
+    on standard output when requests are answered. See `create_app` for `unusable`. Raises `ConfigError` for settings
     that contradict each other, an address that cannot be used, and files that are no certificate; and the errors of the
     jobs' stores.
     """
     sys.setswitchinterval(_SWITCH_S)
-    with _log_to_standard_error(log_level):
+    with _log_to_standard_error(log_level), traced(trace):
         app = create_app(configs, tokens_in(os.environ.get(ENVIRONMENT, "")), accepted=accepted, unusable=unusable)
         app.state.access.check_host(host)
         with listen(host, port) as listening:

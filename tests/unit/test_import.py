@@ -113,6 +113,7 @@ EXTRAS = {
     "redis": ({"redis"}, "connectors.redis config.redis"),
     "postgres": ({"psycopg"}, "database.postgres"),
     "service": ({"fastapi", "uvicorn", "prometheus_client", "rfc8785"}, "service.server"),
+    "otel": ({"opentelemetry.sdk", "opentelemetry.exporter"}, "runtime.tracing"),
     "client": ({"httpx", "rfc8785"}, "client"),
     "sklearn": ({"sklearn"}, "sklearn"),
     "spark": ({"pyspark", "pyarrow", "nacl"}, "spark.learning"),
