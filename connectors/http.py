@@ -71,6 +71,8 @@ class Call:
     # each is called once with the answer or the error, in the thread of the callers: the caller's, and those of callers
     # who sent the same key meanwhile
     tell: list[Callable[[Answered | Exception], None]] = field(default_factory=list)
+    # for reports of a topic: its position after them, which is committed with them
+    place: Mapping[str, object] | None = None
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))  # of each record, (size,)
     # of each unusable record, by index: its reason and maybe its column
     reasons: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class HTTPSource(Source):
     `encode` makes a batch, as `RecordReader.complete`; `recall` returns what was answered before, as `Answers.recall`;
     `in_callers` runs, in the thread of the callers, what answers them.
 
-    The position is {"records": number of records read}.
+    The position is {"records": number of records read}, and under `place` the last `Call.place`, if there was one.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class HTTPSource(Source):
         self._change = threading.Condition()  # notified when `_enough` becomes true
         self._closed = False
         self._records = 0
+        self._place: Mapping[str, object] | None = None
         self._taken: list[Call] = []  # being polled
         self._open: list[Call] = []  # polled, not acknowledged
         self._open_keys: dict[bytes, Call] = {}
@@ -227,7 +230,7 @@ class HTTPSource(Source):
 
     @property
     def position(self) -> Position:
-        return {"records": self._records}
+        return {"records": self._records} | ({} if self._place is None else {"place": self._place})
 
     @property
     def finished(self) -> bool:
@@ -252,6 +255,7 @@ class HTTPSource(Source):
         self._open += calls
         start = self._records
         self._records += sum(call.size for call in calls)
+        self._place = next((call.place for call in reversed(taken) if call.place is not None), self._place)
         edges = list(accumulate((call.size for call in calls), initial=0))
         outcomes = np.zeros(edges[-1], dtype=np.uint8)
         for call, at in zip(calls, edges, strict=False):
@@ -382,7 +386,7 @@ class HTTPSource(Source):
             self.waiting += sum(call.size for call in calls)
         for call in calls:
             call.reasons.clear()
-        self._records = records
+        self._records, self._place = records, position.get("place")
 
     def close(self) -> None:
         """Accept no calls any more; those in the queue are still polled."""

@@ -109,7 +109,7 @@ def run(
         "model": {"trust": trust, "budget": budget},
     }
     from streamdp.config.file import FileSourceConfig
-    from streamdp.config.http import HTTPSourceConfig
+    from streamdp.config.http import CallsConfig
     from streamdp.config.job import Accepted
     from streamdp.config.settings import ReadConfig
     from streamdp.runtime.signals import ended_by_sigterm
@@ -119,7 +119,7 @@ def run(
         config = job_config(what, settings, assignments or ())
         accepted = Accepted(accept_budget, accept_loss, new_model)
         source = config.source
-        if isinstance(source, HTTPSourceConfig):
+        if isinstance(source, CallsConfig):
             raise ConfigError("this job learns from requests: use `streamdp serve`")
         if source.type == "spark":
             raise ConfigError("this job learns on Spark: use `streamdp spark run`")

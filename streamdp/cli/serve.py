@@ -32,7 +32,7 @@ def serve(
 
     Without tokens, only a loopback address is served. SIGTERM and SIGINT: stop accepting, commit, answer, and exit.
     """
-    from streamdp.config.http import HTTPSourceConfig
+    from streamdp.config.http import CallsConfig
     from streamdp.config.job import Accepted, load_config
     from streamdp.config.prospect import cheaper
     from streamdp.runtime.signals import ended_by_sigterm
@@ -50,7 +50,7 @@ def serve(
     with needing("streamdp serve", "service"):
         from streamdp.service.server import serve as run
     for config in configs:
-        takes_records = isinstance(config.source, HTTPSourceConfig) and config.shuffled is None
+        takes_records = isinstance(config.source, CallsConfig) and config.shuffled is None
         if takes_records and (sentence := cheaper(config)) is not None:
             say(f"job {config.job}: {sentence}; this is about records that callers send, not about reports")
     with ended_by_sigterm():

@@ -16,7 +16,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from streamdp.config.definition import Definition
 from streamdp.config.file import FileSourceConfig, FileType
-from streamdp.config.http import BATCH_SECONDS, COMMIT_SECONDS, HTTPSourceConfig, ServiceConfig
+from streamdp.config.http import (
+    BATCH_SECONDS,
+    COMMIT_SECONDS,
+    CallsConfig,
+    HTTPSourceConfig,
+    ReportsSourceConfig,
+    ServiceConfig,
+)
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.model import ModelConfig
 from streamdp.config.problems import MisfitError, first_problem
@@ -87,6 +94,7 @@ def _any_record(job: dict[str, object]) -> bool:
 SOURCES: dict[str, object] = {
     **dict.fromkeys(get_args(FileType), FileSourceConfig),
     "kafka": KafkaSourceConfig,
+    "kafka reports": ReportsSourceConfig,
     "redis": RedisSourceConfig,
     "shuffle": ShuffleSourceConfig,
     "mixer": MixerSourceConfig,
@@ -97,7 +105,7 @@ SOURCES: dict[str, object] = {
 SOURCES |= {found.name: found.load() for found in entry_points(group="streamdp.sources")}
 if TYPE_CHECKING:
     _Served = KafkaSourceConfig | ShuffleSourceConfig | HTTPSourceConfig | SparkSourceConfig
-    SourceConfig = MixerSourceConfig | FileSourceConfig | RedisSourceConfig | _Served
+    SourceConfig = MixerSourceConfig | ReportsSourceConfig | FileSourceConfig | RedisSourceConfig | _Served
 else:
     SourceConfig = by_type(SOURCES, "csv")
 
@@ -131,7 +139,7 @@ class JobConfig(Definition):
         """What follows from the source: the estimator, and for requests, which wait for their commit, its interval."""
         if isinstance(value, Mapping):
             value = completed(value)
-        if isinstance(value, dict) and type_of(value.get("source")) == "http":
+        if isinstance(value, dict) and type_of(value.get("source")) in ("http", "kafka reports"):
             commit = value.get("commit", {})
             if isinstance(commit, dict):
                 return value | {"commit": {"seconds": COMMIT_SECONDS if _any_record(value) else BATCH_SECONDS} | commit}
@@ -140,7 +148,7 @@ class JobConfig(Definition):
     @model_validator(mode="after")
     def _fits_source(self) -> Self:
         source = self.source
-        if isinstance(source, HTTPSourceConfig):
+        if isinstance(source, CallsConfig):
             misfits = self._of_requests(source)
         elif isinstance(source, SparkSourceConfig):
             misfits = self._on_spark()
@@ -152,13 +160,17 @@ class JobConfig(Definition):
             raise MisfitError(key, need)
         return self
 
-    def _of_requests(self, source: HTTPSourceConfig) -> Iterator[tuple[str, str]]:
+    def _of_requests(self, source: CallsConfig) -> Iterator[tuple[str, str]]:
         """The settings that do not fit this source, and why: this and the other lists are made up to the first one."""
+        reports = isinstance(source, ReportsSourceConfig)
+        if reports and not self.build_estimator().takes_reports:
+            need = "a model or statistics of trust: nobody, and not both, and no quantiles with every"
+            yield "model", f"devices' reports need {need}"
         if self.has_model and not issubclass(self.model.kind.learns, _LEARN_CALLS):
             yield "model", f"{_NEED_OF_CALLS}, not {self.model.estimator}"
         if not self.has_model and self.model.trust == "window":
             yield "model", f"{_NEED_OF_CALLS}; write trust: process"
-        if not self.store_on_server and source.shards > 1 and "shards" in source.model_fields_set:
+        if not self.store_on_server and source.most_shards > 1 and "shards" in source.model_fields_set:
             yield "source", "shards need a store on PostgreSQL, which several services can share"
         if self.schema_.time is not None:
             yield "schema", "requests have no times: leave time out, and a cap counts by their arrival"

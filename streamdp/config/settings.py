@@ -118,9 +118,10 @@ class ReadConfig(BadRecordsConfig):
 
 
 def type_of(value: Any, usual: object = None) -> object:
-    """The `type` that settings name, or the `usual` one."""
-    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
-    return usual if kind is None else kind
+    """The `type` that settings name, with the `content` behind it if they name one; or the `usual` one."""
+    keys, mapped = ("type", "content"), isinstance(value, Mapping)
+    kind, content = (value.get(key) if mapped else getattr(value, key, None) for key in keys)
+    return usual if kind is None else kind if content is None else f"{kind} {content}"
 
 
 def by_type(kinds: Mapping[str, Any], usual: str) -> object:
@@ -134,7 +135,7 @@ def by_type(kinds: Mapping[str, Any], usual: str) -> object:
         return None if found is None else str(found.__name__)
 
     tagged: list[object] = [Annotated[kind, Tag(kind.__name__)] for kind in dict.fromkeys(kinds.values())]
-    said = ", ".join(repr(name) for name in kinds)
+    said = ", ".join(repr(name) for name in kinds if " " not in name)
     chosen: object = reduce(or_, tagged)
     return Annotated[chosen, Discriminator(tag, custom_error_type="type", custom_error_message=said)]
 

@@ -73,10 +73,10 @@ def usual_trust(settings: Mapping[str, object]) -> Trust:
     kind = source.get("format") if source.get("type") == "spark" else source.get("type")
     window = _mapping(settings, "validation").get("budget") is None and settings.get("statistics") is None
     trust: Trust = "window" if window else "process"
-    if kind == "shuffle":
-        return "shuffler"
     if kind == "kafka":
-        trust = "process"
+        trust = "nobody" if source.get("content") == "reports" else "process"
+    elif kind == "shuffle":
+        return "shuffler"
     sums = trust == "process" or source.get("type") == "spark"  # Spark adds sums over all people of a window
     unplanned = sums and not _has_newton(_mapping(settings, "model").get("loss"))
     if kind == "http" or schema.get("budget") is not None or unplanned:

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from streamdp import __version__
-from streamdp.config.http import HTTPSourceConfig, TokenConfig
+from streamdp.config.http import CallsConfig, TokenConfig
 from streamdp.config.job import NOTHING, Accepted, JobConfig
 from streamdp.config.shuffle import MixerSourceConfig
 from streamdp.errors import ConfigError, StreamDPError
@@ -105,7 +105,7 @@ def create_app(
             if isinstance(config.source, MixerSourceConfig):
                 jobs[config.job] = MixingJob(config)
             else:
-                http = isinstance(config.source, HTTPSourceConfig)
+                http = isinstance(config.source, CallsConfig)
                 jobs[config.job] = LearningJob(config, accepted) if http else Job(config)
         except StreamDPError as error:  # of a public holdout file
             wrong[config.job] = error

@@ -124,7 +124,8 @@ def of_reports(
     its checks, as the estimator absorbs it, and its subject or None; `ids` the id of each report that has one, and its
     text; `dead` the reason why each other report is unusable.
 
-    Ids of reports are not apart by caller: a device chooses them at random, so that no other party can send them first.
+    Ids of reports are not apart by caller, because a report may also come by a topic, which names none. A device
+    chooses them at random, so that no other party can send them first.
     """
     digests = {
         i: (answers.digest(b"report", name.encode()), answers.digest(b"body", text)) for i, (name, text) in ids.items()

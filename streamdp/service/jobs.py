@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
-from streamdp.config.http import HTTPSourceConfig
+from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig
 from streamdp.errors import StoreError, StoreMismatchError, StreamDPError, reason_of
 from streamdp.protocol.report_desk import ReportDesk
@@ -52,7 +52,7 @@ class Follower:
         self._read: list[Snapshot] = []
         self._mine: Snapshot | None = None
         source = config.source
-        self._several = config.store_on_server and isinstance(source, HTTPSourceConfig) and source.shards > 1
+        self._several = config.store_on_server and isinstance(source, CallsConfig) and source.most_shards > 1
         self._held: dict[int, float] = {}
 
     @property

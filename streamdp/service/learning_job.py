@@ -22,9 +22,9 @@ from dataclasses import replace
 from typing import Any
 
 from connectors.http import Answered, Call, Flaw, HTTPSource
-from streamdp.config.http import HTTPSourceConfig
+from streamdp.config.http import CallsConfig, ReportsSourceConfig
 from streamdp.config.job import Accepted, JobConfig
-from streamdp.data.records import WHOLE, Shard
+from streamdp.data.records import WHOLE, Position, Shard
 from streamdp.database.interface import Session
 from streamdp.errors import (
     ConfigError,
@@ -38,8 +38,10 @@ from streamdp.errors import (
 from streamdp.protocol.report_desk import OF_A_SHARD, ReportDesk
 from streamdp.runtime.expected import Expected
 from streamdp.runtime.runner import Runner
+from streamdp.service import calls
 from streamdp.service.jobs import FOLLOW_S, START_S, Found, Job, first_snapshot
 from streamdp.service.problems import ProblemError, busy
+from streamdp.service.report_reading import read_reports
 from streamdp.service.waiting import Waiting
 from streamdp.serving.publish import Publisher
 from streamdp.serving.snapshots import restore
@@ -67,7 +69,7 @@ class LearningJob(Job):
 
     def __init__(self, config: JobConfig, accepted: Accepted) -> None:
         super().__init__(config)
-        assert isinstance(config.source, HTTPSourceConfig)
+        assert isinstance(config.source, CallsConfig)
         self._settings = config.source
         self._accepted = accepted
         self.labels = Waiting(self._settings.label_wait_seconds, self._settings.label_wait_records)
@@ -80,10 +82,14 @@ class LearningJob(Job):
         self._stopping = threading.Event()
         self._source: HTTPSource | None = None
         self._answers: Answers | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._desk: ReportDesk | None = None
-        with contextlib.suppress(ConfigError):
+        try:
             self._desk = ReportDesk(config.job, config, max_staleness=self._settings.max_staleness)
+        except ConfigError as error:
+            if isinstance(self._settings, ReportsSourceConfig):
+                raise ConfigError(f"source.content: this job takes no reports: {error}") from None
         self._trouble = _NOT_OPEN
         self._refusal: str | None = _NOT_OPEN  # why calls are not learned here now; None if they are
 
@@ -137,9 +143,10 @@ class LearningJob(Job):
         """See `Job.stop`. What was accepted is learned and committed first."""
         self.end()
         await super().stop()
-        if self._expiring is not None:
-            self._expiring.cancel()
-            await asyncio.wait([self._expiring])
+        for task in (self._reading, self._expiring):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await asyncio.to_thread(self._thread.join, STOP_S)
         if self._thread.is_alive():
             raise StoreUnavailableError(
@@ -256,6 +263,7 @@ class LearningJob(Job):
                     if self._stopping.is_set():
                         self._source.close()
                     self._tell(None)
+                    self._read_reports(store, answers, self._source)
                     if not opened.done():
                         opened.set_result(None)
                     self._learn(store, shard, answers, self._source)
@@ -288,6 +296,38 @@ class LearningJob(Job):
     def _show(self, snapshot: Snapshot, measures: dict[str, object] | None) -> None:
         self._in_loop(lambda: self.take(snapshot, measures))
 
+    def _read_reports(self, store: Store, answers: Answers, source: HTTPSource) -> None:
+        """Read the topic of reports from the last commit on, if the job has one."""
+        settings = self._settings
+        if not isinstance(settings, ReportsSourceConfig):
+            return
+        snapshot = store.load()
+        place: Position = {} if snapshot is None else snapshot.position.get("place", {})
+
+        def call_of(items: list[object], position: Position) -> Call:
+            desk = self.desk
+            assert desk is not None, "a job without a desk does not start"
+            call = calls.of_reports(answers, "", b"", None, len(items), *desk.receive_all(items))
+            call.place, call.tell = position, [note]
+            return call
+
+        def note(answered: Answered | Exception) -> None:
+            if isinstance(answered, Answered):
+                self.note_reasons(dead["reason"] for dead in answered.answer["dead"])
+
+        def tell(trouble: str | None) -> None:
+            self.trouble = trouble
+
+        def begin() -> None:
+            self._end_reading()
+            self._reading = asyncio.create_task(read_reports(settings.build_topic, place, call_of, source.submit, tell))
+
+        self._in_loop(begin)
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
     def _claim(self, store: Store, opened: Future[None]) -> Shard | None:
         """Take a shard, and wait until one is free; None after the stop."""
         for note in store.notes:
@@ -297,7 +337,7 @@ class LearningJob(Job):
         self._session = store.end_left(self._session)
         since = time.monotonic()
         while not self._stopping.is_set():
-            shard = store.claim_free(self._settings.shards, add=time.monotonic() - since >= ADD_AFTER_S)
+            shard = store.claim_free(self._settings.most_shards, add=time.monotonic() - since >= ADD_AFTER_S)
             if shard is not None:
                 return shard
             self._wait_for_shard(opened)
@@ -308,6 +348,7 @@ class LearningJob(Job):
 
         def note() -> None:
             self._refusal = _WAITS
+            self._end_reading()
 
         self._mine = None
         self._in_loop(note)

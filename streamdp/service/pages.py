@@ -15,7 +15,9 @@ from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Request, Response
 
+from streamdp.config.http import ReportsSourceConfig
 from streamdp.config.kafka import KafkaSourceConfig
+from streamdp.data.records import Position, Shard
 from streamdp.errors import StreamDPError
 from streamdp.service import documents
 from streamdp.service.jobs import Job
@@ -168,7 +170,7 @@ def lag(job: Job) -> int | None:
     Returns None if the job reads no topic, or if the brokers do not answer for all partitions.
     """
     source = job.config.source
-    if not isinstance(source, KafkaSourceConfig):
+    if not isinstance(source, KafkaSourceConfig | ReportsSourceConfig):
         return None
     if time.monotonic() - job.lag_asked_at >= ASK_S:
         job.lag_asked_at = math.inf  # others get the last answer meanwhile: silent brokers hold one thread of a job
@@ -181,11 +183,16 @@ def lag(job: Job) -> int | None:
     return job.lag
 
 
-def _unread(job: Job, source: KafkaSourceConfig) -> int | None:
+def _unread(job: Job, source: KafkaSourceConfig | ReportsSourceConfig) -> int | None:
     from connectors.topicwatch import unread
 
-    snapshots = Store.snapshots(job.config.store_path, job.name) if job.snapshot.seq else []
-    positions = {snapshot.shard: snapshot.position for snapshot in snapshots}
+    positions: dict[Shard, Position]
+    if isinstance(source, ReportsSourceConfig):
+        place = job.snapshot.position.get("place", {})
+        positions = {Shard(source.topic, int(n)): {"offset": at} for n, at in place.items() if n.isdigit()}
+    else:
+        snapshots = Store.snapshots(job.config.store_path, job.name) if job.snapshot.seq else []
+        positions = {snapshot.shard: snapshot.position for snapshot in snapshots}
     found = unread(source.servers, source.client_options(), positions, (source.topic,)).values()
     known = [lag for lag in found if lag is not None]
     return sum(known) if len(known) == len(found) else None

@@ -48,7 +48,7 @@ def fits(page: Page) -> bool:
 def test_the_live_page_shows_the_model_each_commit_and_plans(
     http: httpx.Client, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unread = 1234  # of a topic
+    unread = 1234  # of a topic; test_report_topic.py has a real one
     monkeypatch.setattr("streamdp.service.pages.lag", lambda _: unread)
     with page_of(browser, viewport={"width": 1100, "height": 1500}) as page:
         page.goto(address(http))

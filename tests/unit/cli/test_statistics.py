@@ -157,6 +157,7 @@ def test_a_wrong_job_of_a_model_and_statistics_is_refused_in_words(folder: Path,
         ("budget: eps=1", "loss: squared", "loss and domain are for models"),
         ("job: charges", "job: charges\nvalidation: {share: 0.1}", "validation, loss and domain"),
         ("budget: eps=1", "estimator: PanPrivateRegressor", "statistics"),
+        ("{type: csv, path: people.csv}", "{type: kafka, content: reports, topic: r}", "need a model or statistics"),
     ],
 )
 def test_a_wrong_job_is_refused_in_words(folder: Path, old: str, new: str, said: str) -> None:

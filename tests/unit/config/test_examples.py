@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from streamdp.config.definition import Definition, StoredDefinition
+from streamdp.config.http import CallsConfig
 from streamdp.config.job import JobConfig, make_config
 from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.promise import Promise
@@ -28,6 +29,7 @@ BASES = (
     DescribedConfig,
     SourceOptions,
     KafkaClientConfig,
+    CallsConfig,
 )
 """Their keys are those of classes that a job has parts of."""
 OF_A_STORE = (StoredDefinition, Promise)

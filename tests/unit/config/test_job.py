@@ -287,8 +287,12 @@ def test_several_shards_of_calls_need_a_store_on_a_server(tmp_path: Path) -> Non
     source = {"type": "http", "shards": 4}
     with pytest.raises(ConfigError, match=r"source.*PostgreSQL"):
         calls(tmp_path, source=source)
-    assert calls(tmp_path, source=source, store="postgresql://localhost/jobs").source.shards == 4
-    assert calls(tmp_path, source={"type": "http", "shards": 1}).source.shards == 1
+    assert calls(tmp_path, source=source, store="postgresql://localhost/jobs").source.most_shards == 4
+    assert calls(tmp_path, source={"type": "http", "shards": 1}).source.most_shards == 1
+    reports = {"type": "kafka", "content": "reports", "topic": "reports"}
+    assert calls(tmp_path, source=reports).source.most_shards == 1
+    with pytest.raises(ConfigError, match="shards"):
+        calls(tmp_path, source=reports | {"shards": 2})
 
 
 def test_a_record_is_published_within_a_second_by_default() -> None:

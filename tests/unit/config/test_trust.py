@@ -59,6 +59,7 @@ def test_trust_chooses_the_estimator_and_the_definition_is_that_of_its_name(
         (FILE, {"validation": {"share": 0.1}}, "Windowed"),
         (FILE, {"validation": {"budget": "eps=1"}}, "PanPrivate"),
         (KAFKA, {}, "PanPrivate"),
+        (KAFKA | {"content": "reports"}, {}, "LDPASGD"),
         ({"type": "http"}, {}, "LDPASGD"),
         (SHUFFLE, {}, "Shuffle"),
         pytest.param(FILE, {"model": {"loss": "quantile"}}, "Windowed", marks=pytest.mark.slow),

@@ -381,7 +381,7 @@ def test_a_report_that_is_nested_too_deep_keeps_no_other_one_out() -> None:
 
 
 def test_a_report_with_a_number_beyond_64_bits_keeps_no_other_one_out() -> None:
-    """The service answered 500 for the call."""
+    """The service answered 500 for the call, and a topic of reports would have stopped at it."""
     desk, _ = desk_of(next(iter(JOBS)))
     good = report_of(desk, "True")
     large = good | {"id": "large", "subject": 2**70, "version": 10**6}

@@ -290,13 +290,19 @@ def test_statistics_that_take_no_reports_say_so(job: Any) -> None:
 
 
 def settings(**more: Any) -> dict[str, Any]:
-    given = {
-        "job": "j",
-        "source": {"type": "http"},
-        "schema": {"features": FEATURES},
-        "statistics": {"a": {"mean": "age"}},
-    }
+    source = {"type": "kafka", "content": "reports", "topic": "t", "brokers": "b"}
+    given = {"job": "j", "source": source, "schema": {"features": FEATURES}, "statistics": {"a": {"mean": "age"}}}
     return given | {"model": {"trust": "nobody"}} | more
+
+
+def test_a_topic_of_reports_is_for_statistics_of_trust_nobody() -> None:
+    assert make_config(settings()).build_estimator().takes_reports
+    assert make_config(settings(model={"trust": "nobody", "every": "1 day"})).build_estimator().takes_reports
+    with pytest.raises(ConfigError, match="devices' reports need"):
+        make_config(settings(model={"trust": "process"}))
+    target = {"features": {"age": FEATURES["age"]}, "target": {"column": "y", "bounds": [0, 1]}}
+    with pytest.raises(ConfigError, match="devices' reports need"):
+        make_config(settings(schema=target))
 
 
 def test_shuffled_reports_about_statistics_have_a_second_promise() -> None:
