@@ -101,10 +101,13 @@ def after_fork(function: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=function)
 
 
-def check_fork(process: int, what: str) -> None:
-    """Raise `StoreBusyError` in a fork of the `process` that made `what`: there it would do everything once more."""
-    if os.getpid() != process:
-        raise StoreBusyError(f"{what} belongs to the process that opened it, and this is a fork of it")
+def check_own(made: tuple[int, int], it: object, what: str) -> None:
+    """Raise `StoreBusyError` in a fork, and for a copy: `it` would do everything once more.
+
+    `made`: the process that made `what`, and its `id` there.
+    """
+    if (os.getpid(), id(it)) != made:
+        raise StoreBusyError(f"{what} belongs to the process that opened it, and this is a fork of it, or a copy")
 
 
 def processors() -> int:

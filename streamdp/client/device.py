@@ -18,7 +18,7 @@ from streamdp.errors import ConfigError, ServiceError, check_texts
 from streamdp.privacy.guarantees import Budget
 from streamdp.protocol.local_half import LocalHalf
 from streamdp.protocol.reports import MOST_BYTES
-from streamdp.system import check_fork
+from streamdp.system import check_own
 
 
 class Outcome(NamedTuple):
@@ -66,7 +66,7 @@ class Device(contextlib.AbstractContextManager["Device"]):
         self._http = connect(url, token, timeout_s, proxy)
         check_texts(job=job)
         self._job, self._name, self._agreement = job, quote(job, safe=""), agreement
-        self._lock, self._process = threading.Lock(), os.getpid()
+        self._lock, self._made = threading.Lock(), (os.getpid(), id(self))
         self._half: LocalHalf | None = None
         self._etag = ""
         self._notes = ReportNotes(notes)
@@ -107,7 +107,7 @@ class Device(contextlib.AbstractContextManager["Device"]):
         and `SourceError` if the notes cannot be written.
         """
         key = f"{self._name} {uuid.uuid4().hex if id is None else unicodedata.normalize('NFC', id)}"
-        check_fork(self._process, "this device")
+        check_own(self._made, self, "this device")
         with self._lock:
             note = self._notes.get("reports", key)
             if note is None:

@@ -221,7 +221,7 @@ class Definition(Settings):
         """What people are promised."""
         estimator = self.build_estimator()
         items: int = getattr(getattr(estimator.learner, "plan", None), "items_per_user", 1)
-        calls = (self.form_of_source() or {}).get("type") == "http"
+        calls = self.shuffled is None and (self.form_of_source() or {}).get("type") == "http"
         own = (calls or self.schema_.budget is not None) and self.model.kind.learns.per_record_budgets
         return Promise(
             budget=str(estimator.record_budget),

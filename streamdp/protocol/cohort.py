@@ -16,7 +16,7 @@ from streamdp.errors import ConfigError, NotAvailableError, SourceError
 from streamdp.protocol.agreement import Agreement
 from streamdp.protocol.devices import SimulatedPeople, write_file
 from streamdp.protocol.shuffle_wire import NONCE_BYTES, message_key, place_text, read_key
-from streamdp.system import check_fork
+from streamdp.system import check_own
 
 _POLL_S = 0.2
 _ROWS = 4096
@@ -50,7 +50,7 @@ class CohortDevice:
             raise ConfigError("this job has no cohort: each record answers once, by ShuffleDevice")
         self._agreement = agreement
         self._note = note
-        self._lock, self._process = threading.Lock(), os.getpid()
+        self._lock, self._made = threading.Lock(), (os.getpid(), id(self))
         self._last, self._noted = last, True
         self._place = None if last is None else read_key(last[0], agreement.digest)
 
@@ -61,7 +61,7 @@ class CohortDevice:
         Raises `NotAvailableError` for a round before the last one that the record answered, `StoreBusyError` in a fork
         of the process, and the errors of `Agreement.accept` and `ShuffleRandomizer.messages`.
         """
-        check_fork(self._process, "this device")
+        check_own(self._made, self, "this device")
         with self._lock:
             randomizer = self._agreement.accept(announcement)
             place = randomizer.batch

@@ -29,7 +29,7 @@ from streamdp.protocol.shuffle_wire import (
     place_text,
     silent,
 )
-from streamdp.system import check_fork
+from streamdp.system import check_own
 
 _POLL_S = 0.2
 _ROWS = 1000
@@ -55,7 +55,7 @@ class ShuffleDevice:
     def __init__(self, agreement: Agreement, *, answered: bool = False, note: Callable[[], None] | None = None) -> None:
         self._agreement = agreement
         self._note = note
-        self._lock, self._process = threading.Lock(), os.getpid()
+        self._lock, self._made = threading.Lock(), (os.getpid(), id(self))
         self.answered = answered
 
     def answer(self, announcement: bytes, x: RawRecord, y: object) -> tuple[bytes, bytes]:
@@ -67,7 +67,7 @@ class ShuffleDevice:
         Raises `NotAvailableError` if the record has answered before, `StoreBusyError` in a fork of the process, and
         the errors of `Agreement.accept` and `ShuffleRandomizer.messages`.
         """
-        check_fork(self._process, "this device")
+        check_own(self._made, self, "this device")
         with self._lock:
             if self.answered:
                 raise NotAvailableError("this record has answered; a second answer would spend its budget twice")
@@ -94,7 +94,7 @@ class Notes:
         self.position: Position | None = None
         self.batch: Place | None = None
         self.sent = self.answered = self.declined = self.dead = 0
-        self._lock, self._process = FileLock(str(self.path)), os.getpid()
+        self._lock, self._made = FileLock(str(self.path)), (os.getpid(), id(self))
         try:
             self._read(path)
         except BaseException:
@@ -121,8 +121,8 @@ class Notes:
             )
 
     def write(self) -> None:
-        """Write the file durably. Raises `SourceError` if that fails, and `StoreBusyError` in a fork."""
-        check_fork(self._process, str(self.path))
+        """Write the file durably. Raises `SourceError` if that fails, and `StoreBusyError` in a fork or a copy."""
+        check_own(self._made, self, str(self.path))
         counts = [self.sent, self.answered, self.declined, self.dead]
         notes = {"agreement": self._agreement, "position": self.position, "batch": self.batch, "counts": counts}
         write_file(self.path, json.dumps(notes))

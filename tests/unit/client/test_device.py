@@ -1,10 +1,10 @@
 """A device: one report for each record, whatever fails; and values that do not leave it."""
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -287,18 +287,21 @@ def test_notes_are_the_path_of_a_file(notes: Any) -> None:
         Device("http://127.0.0.1:1", "job", notes=notes)
 
 
-def test_a_fork_of_a_device_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its notes are a copy: each process would draw an answer of its own for one record."""
+def test_a_fork_and_a_copy_of_a_device_answer_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would draw an answer of its own for one record."""
     model = ShuffleClassifier(features=["a"], cohort={"people": 100, "rounds": 5})
     agreement, record = Agreement(model), ({"a": 0.5}, True)
     announced = write_announcement(agreement.announcement(model.batch, model.randomizer.point))
-    asked: list[Callable[[], object]] = [
-        partial(Device("http://127.0.0.1:9", "late").report, *record),
-        partial(ShuffleDevice(agreement).answer, announced, *record),
-        partial(CohortDevice(agreement, note=lambda message: None).answer, announced, *record),
+    asked: list[tuple[Any, Callable[..., object]]] = [
+        (Device("http://127.0.0.1:9", "late"), lambda device: device.report(*record)),
+        (ShuffleDevice(agreement), lambda device: device.answer(announced, *record)),
+        (CohortDevice(agreement, note=lambda message: None), lambda device: device.answer(announced, *record)),
     ]
+    for device, answer in asked:
+        with pytest.raises(StoreBusyError, match="a fork of it, or a copy"):
+            answer(copy.copy(device))
     process = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: process + 1)
-    for answer in asked:
+    for device, answer in asked:
         with pytest.raises(StoreBusyError, match="a fork of it"):
-            answer()
+            answer(device)
