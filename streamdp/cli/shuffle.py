@@ -138,6 +138,7 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
     It absorbs mixed batches, commits to the job's store, and announces the next point.
     """
     config, source = _load(job)
+    from streamdp.config.definition import read_definition
     from streamdp.protocol.learner import ShuffleLearner
     from streamdp.serving.publish import Publisher
     from streamdp.store.identity import Terms
@@ -149,9 +150,9 @@ def learn(job: Job, idle_seconds: IdleSeconds = None) -> None:
         if measures is not None:
             _tell("measured", learned=snapshot.counts.learned, holdout=measures)
 
-    def same(stored: str, learned: int, *, losses: int, cap: object) -> Terms:
+    def same(stored: str, learned: int, *, cap: object) -> Terms:
         """The terms of a job that goes on; with another budget, the devices and the shuffler agreed on another job."""
-        changed = bool(learned) and stored != config.text()
+        changed = bool(learned) and read_definition(stored).model.budget != config.model.budget
         return Terms(agreed.digest if changed else config.fingerprint(), config.text())
 
     given = config.store_path, config.job, config.fingerprint()

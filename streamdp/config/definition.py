@@ -243,14 +243,13 @@ class Definition(Settings):
         accept: bool,
         new_model: bool = False,
         *,
-        losses: int = 0,
         cap: Cap | None = None,
     ) -> Terms:
         """Return the terms on which a job goes on that may have another budget, cap or model than before.
 
         `stored` is the text in its store, after so many `learned` records. `accept`: a weaker promise than the last one
-        is accepted; `new_model`: a new model may replace one with another schema or other parameters. `losses` is how
-        often a loss of commits was accepted, and `cap` that of the store's ledger, which an operator may have changed.
+        is accepted; `new_model`: a new model may replace one with another schema or other parameters. `cap` is that of
+        the store's ledger, which an operator may have changed.
 
         Raises `ConfigError` for a weaker promise that is not accepted.
         """
@@ -258,8 +257,7 @@ class Definition(Settings):
 
         now = StoredDefinition.model_validate_json(self.text()).model_copy(update={"written": self.form_of_source()})
         if not stored:
-            kept = now.model_copy(update={"losses": losses or None})
-            return Terms(kept.fingerprint(), kept.text())
+            return Terms(now.fingerprint(), now.text())
         before = read_definition(stored)
         replaced = now.fingerprint() != before.fingerprint()
         if replaced and learned and not new_model:
@@ -277,7 +275,7 @@ class Definition(Settings):
                 )
         if records and (replaced or old != new):
             made = (*made, old.model_copy(update={"learned": learned, "ended": replaced}))
-        kept = now.model_copy(update={"promises": made, "losses": losses or None})
+        kept = now.model_copy(update={"promises": made})
         if replaced and learned:
             note = kept.said_of_former()
         elif replaced:

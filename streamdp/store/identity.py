@@ -1,5 +1,6 @@
 """What a database holds: checked before anything is written to it, and written when a job is new."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -24,11 +25,8 @@ class Terms(NamedTuple):
 class Continued(Protocol):
     """Says on which terms a job goes on."""
 
-    def __call__(self, stored: str, learned: int, *, losses: int, cap: Cap | None) -> Terms:
-        """Return the terms; `stored` is the text ("" if new), `learned` counts records, `losses` accepted losses.
-
-        `cap` is that of the ledger; None: there is none.
-        """
+    def __call__(self, stored: str, learned: int, *, cap: Cap | None) -> Terms:
+        """Return the terms; `stored` is the text, `learned` counts records, and `cap` is that of the ledger, if any."""
 
 
 def create_or_check(
@@ -43,8 +41,8 @@ def create_or_check(
 ) -> tuple[Terms, JobRow | None]:
     """Create the database; or, if it exists, make every check that can refuse the job, without a write.
 
-    Returns the terms of the job from now on: for a job that exists, or if commits were lost, those that `continued`
-    returns; and the row of the job, None if it is new. Without a key, it is found as in `subject_key`. If no other
+    Returns the terms of the job from now on, of a job that exists those that `continued` returns, with the number of
+    losses; and the row of the job, None if it is new. Without a key, it is found as in `subject_key`. If no other
     worker holds the job (`alone`) and nothing was learned, it may go on with another configuration.
 
     Raises `StoreMismatchError` for a job with another fingerprint, for another key or cap than that of the ledger, and
@@ -57,20 +55,26 @@ def create_or_check(
     with database.reading(STORE_FORMAT) as connection:
         database.check(connection)
         row = next((row for row in map(JobRow._make, connection.fetch(ALL_JOBS)) if row.job == job), None)
-        if row is None:
-            if continued is not None and database.losses:
-                terms = continued("", 0, losses=database.losses, cap=None)
-        else:
+        if row is not None:
             snapshots = read_snapshots(connection, job, database.name)
             learned = sum(snapshot.counts.learned for snapshot in snapshots)
             if continued is not None:
-                terms = continued(row.config, learned, losses=database.losses, cap=read_cap(connection))
+                terms = continued(row.config, learned, cap=read_cap(connection))
             counts = [snapshot.counts for snapshot in snapshots]
             unspent = alone and not any(c.learned or c.refused for c in counts)
             _check_job(row, database.name, terms, cap is not None, unspent or bool(terms.replaced))
         if cap is not None:
             _check_ledger(connection, database, job, cap, key)
-    return terms, row
+    return terms._replace(config=_with_losses(terms.config, database.losses)), row
+
+
+def _with_losses(config: str, losses: int) -> str:
+    """The text of a job that says how often a loss of commits was accepted; a program's own text as it is."""
+    with contextlib.suppress(ValueError):
+        settings = json.loads(config)
+        if losses and isinstance(settings, dict) and "model" in settings:
+            return json.dumps(settings | {"losses": losses})
+    return config
 
 
 def _check_ledger(
@@ -119,6 +123,10 @@ def enter(
     """
     wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
     found, notes = None, list[str]()
+    for other in map(JobRow._make, connection.fetch(ALL_JOBS) if database.losses else ()):
+        if other.job != job:  # its commits are lost, too, and it may never run again
+            noted = other._replace(config=_with_losses(other.config, database.losses))
+            connection.change("UPDATE jobs SET config = :config WHERE job = :job", noted._asdict())
     if cap is not None:
         found, before = _check_ledger(connection, database, job, cap, key)
         if found is None:

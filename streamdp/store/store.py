@@ -81,7 +81,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
     - `config`: the job's text for readers, without secrets.
     - `shared`: whether workers share the job. Then each claims the shards that it was assigned. Otherwise one process
       holds the job, and its one shard is claimed when it is opened.
-    - `continued`: for a store that exists: takes its text, the number of records learned and `losses`, and returns the
+    - `continued`: for a store that exists: takes its text and the number of records learned, and returns the
       fingerprint and the text to go on with, or raises. None: `fingerprint` and `config`.
     - `accept_loss`: whether to go on with an SQLite file that has lost commits, by damage or by an older copy. The
       spends of the lost commits are not counted, and their records are learned again.

@@ -1,5 +1,6 @@
 """A store that has lost commits is recognised, refused, and goes on only if the user says so."""
 
+import json
 import random
 import shutil
 import sqlite3
@@ -129,6 +130,17 @@ def test_a_loss_is_accepted_by_the_user_only_and_is_never_forgotten(tmp_path: Pa
         open_store(path)
     with open_store(path, accept_loss=True) as store:
         assert store.losses == 2
+
+
+def test_a_loss_is_in_the_text_of_a_job_that_does_not_run_again(tmp_path: Path) -> None:
+    path, copied = tmp_path / "job.db", tmp_path / "copy.db"
+    for job in ("other", "trips", "trips"):
+        shutil.copy(path, copied) if path.exists() else None
+        with Store(path, job, "print", config='{"model": {}}') as store:
+            store.commit({"theta": [0.5]}, {}, Counts(1))
+    copied.replace(path)
+    Store(path, "trips", "print", config="a text of its own", accept_loss=True).close()
+    assert json.loads(Store.snapshot(path, "other").config) == {"model": {}, "losses": 1}
 
 
 def test_a_crash_before_the_number_is_written_is_no_loss(tmp_path: Path) -> None:
