@@ -14,7 +14,7 @@ from streamdp.errors import ConfigError, is_number
 from streamdp.optim.ac_sa import Problem
 from streamdp.optim.curvature import Curvature, has_curvature
 from streamdp.optim.domains import Box, Domain, L2Ball, RealSpace
-from streamdp.optim.losses import Logistic, Loss
+from streamdp.optim.losses import Loss
 from streamdp.optim.losses.claims import check_claims
 from streamdp.reading.doubts import ON_BORDER
 from streamdp.scaling.units import Units
@@ -126,9 +126,7 @@ class LinearProblem:
         Raises `ConfigError` for a loss without a bounded curvature.
         """
         apart = columns.apart if self.intercept else ()
-        return Curvature(
-            self.loss, len(columns) + self.intercept, self.outputs, apart, plain and isinstance(self.loss, Logistic)
-        )
+        return Curvature(self.loss, len(columns) + self.intercept, self.outputs, apart, plain)
 
     def free(self, theta: np.ndarray) -> np.ndarray:
         """The part of theta (d,) that the domain is about: all but the scale of the loss."""

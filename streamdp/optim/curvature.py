@@ -34,7 +34,7 @@ class Curvature:
     The loss is `Huber`, `Squared`, `Poisson`, `Logistic` or `Softmax` without `clip`, else a `ConfigError` is raised;
     `columns` is q >= 1, the length of x, intercept included; `outputs` is the number of linear predictors: K for the
     softmax of K classes. `apart` are sets of columns that are 0 or 1, of which at most one is 1 in a record. `plain`: M
-    of the logistic loss says how the columns are spread, as that of softmax does.
+    of the logistic loss says how the columns are spread, as that of softmax does. Other losses are never plain.
     """
 
     loss: Loss
@@ -49,6 +49,7 @@ class Curvature:
                 f"{self.loss!r} has no curvature of bounded sensitivity: Huber, squared, Poisson, logistic and softmax "
                 "have"
             )
+        object.__setattr__(self, "plain", self.plain and isinstance(self.loss, Logistic))
 
     @property
     def of_columns(self) -> bool:

@@ -17,7 +17,7 @@ SPREAD = 1 / 3
 """About the variance of a place, and of a distance, in the range that is searched: that of a uniform law."""
 USUAL, WIDE, FAR = 0.7, 0.875, 2.5
 """In units, the root mean square of a column: the usual one, and the most where a loss keeps tails, and of others."""
-_CLEAR, _LIKELY = 3.0, 2.0  # a spread is seen, and a unit is too small, if it is so many errors
+_SEEN, _CLEAR, _LIKELY = 2.5 * 2**0.5, 3.0, 2.0  # a spread is seen, a mean, and a small unit, if it is so many errors
 _UNITS = MOST * LEAST  # half of a range, in units
 
 
@@ -39,7 +39,7 @@ def searched(
     error = max(of_means, of_distances) ** 0.5
     centre, half = units[0], 1 / np.abs(units[1])
     after = np.clip(half * np.clip(2 * np.maximum(distances, error), 0.0, 2.0), LEAST, 1.0)
-    found = (distances - np.abs(means) > _CLEAR * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
+    found = (distances - np.abs(means) > _SEEN * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
     placed = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
     return np.where(wanted, placed, units)
 

@@ -13,7 +13,7 @@ from streamdp.estimators import accepted
 from streamdp.estimators.features import Features, features_of
 from streamdp.estimators.labels import TRUTH_VALUES, target_of
 from streamdp.optim.curvature import Curvature
-from streamdp.optim.losses import Logistic, Loss
+from streamdp.optim.losses import Loss
 from streamdp.optim.user_averages import gradients
 from streamdp.privacy.entropy import Entropy, Rng
 
@@ -62,7 +62,7 @@ class ShuffleRandomizer:
             size, bound, sensitivity = len(point), self.loss.bound, self.loss.sensitivity
         else:
             outputs = len(self.classes) if self.loss.several else 1
-            expected = Curvature(self.loss, p + bool(self.intercept), outputs, plain=isinstance(self.loss, Logistic))
+            expected = Curvature(self.loss, p + bool(self.intercept), outputs, plain=True)
             if replace(self.curvature, apart=()) != expected:
                 raise ConfigError("the curvature is not that of this loss and these features")
             size, bound, sensitivity = expected.size, expected.bound, expected.sensitivity
