@@ -149,7 +149,7 @@ def test_a_search_finds_narrow_columns_and_leaves_what_it_found(width: float) ->
 
 
 def test_noise_of_two_means_is_seldom_the_spread_of_a_column() -> None:
-    """A column on one side of its centre was found by noise alone in 1.7 of 100 batches, and kept a unit far too wide."""
+    """A column on one side of its centre was found by noise in 1.7 of 100 batches, and kept a wide unit."""
     noises = ERROR * np.random.default_rng(6).standard_normal((2, 3, 3000))
     units, none = np.array([[0.0] * 3, [-1.0] * 3]), np.zeros(3, dtype=bool)
     found = [searched(units, 0.5 + one, 0.5 + other, ERROR, none)[1] > 0 for one, other in np.moveaxis(noises, 2, 0)]
