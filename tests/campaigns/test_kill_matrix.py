@@ -2,11 +2,11 @@
 
 The input is made here, and counted here in plain Python with nothing of the library. After each fault every new commit
 must show the numbers of the records before its position, and whatever a job of a file printed or published must have
-been committed; at the end every record is counted once, no subject is over
-its cap, and each bad record has one dead letter. After a fault of a server or of a connection a worker must commit
-again before it is killed: one that stalls fails the test. What a local model learned and refused, and what its people
-spent, is known exactly. For the other kinds the faults decide where batches end, so that there only sums and caps are
-exact.
+been committed; at the end every record is counted once, no subject is over its cap, each bad record has one dead
+letter, and the doubt of a public holdout is that of the last commit. After a fault of a server or of a connection a
+worker must commit again before it is killed: one that stalls fails the test. What a local model learned and refused,
+and what its people spent, is known exactly. For the other kinds the faults decide where batches end, so that there only
+sums and caps are exact.
 
 `python -m tests.campaigns.test_kill_matrix --write` runs until 1,000 faults are in benchmarks/campaign.jsonl, and
 writes benchmarks/campaign.md. Each stream that has ended is a line of that file, so that a run may be interrupted.
@@ -40,6 +40,7 @@ from servers.broker import Broker, create_topic
 from streamdp.config.job import load_config
 from streamdp.data.records import WHOLE, Shard
 from streamdp.data.subjects import subjects_bytes
+from streamdp.serving.holdout import WORSE, Holdout
 from streamdp.serving.publish import committed
 from streamdp.store.snapshot import Counts
 from streamdp.store.store import HISTORY, Store
@@ -113,6 +114,7 @@ commit: {{records: {records}, seconds: 0.05}}
 {publish}store: {store}
 """
 TARGET = '  target: {column: y, classes: ["0", "1"]}\n'
+HOLDOUT = "holdout: public.csv\n"
 STATISTICS = "statistics: {people: {count: b}, mean: {mean: a, by: b}}\n"
 
 
@@ -143,6 +145,8 @@ class Cell:
         self._seen: dict[Shard, int] = {}
         self._counts: dict[int, Counts] = {}
         folder.mkdir(parents=True)
+        public = "".join(f"{i / 50 - 1},{'xy'[i % 2]},{i // 3 % 2}\n" for i in range(99))
+        (folder / "public.csv").write_text(f"a,b,y\n{public}")
         self._make_input(rows)
         self._replay()
 
@@ -267,7 +271,7 @@ class Cell:
             model=KINDS[self.kind],
             cap=CAPS[self.kind],
             records=records,
-            publish="publish: model.json\n" * (self.source == "file"),
+            publish="publish: model.json\n" * (self.source == "file") + HOLDOUT * ("estimator" in KINDS[self.kind]),
             store=self.at,
         )
         (self.folder / "job.yaml").write_text(text)
@@ -521,6 +525,9 @@ class Cell:
             patch.setenv("STREAMDP_SUBJECT_KEY", KEY)
             patch.setenv("KAFKA_PASSWORD", Broker.password)
             config = load_config(self.folder / "job.yaml")
+            if config.holdout is not None:
+                measures = Holdout(config).measure((model := committed(self.at, self.job)).estimator) or {}
+                assert model.snapshot.doubt == WORSE * ("warning" in measures)
             terms: dict[str, Any] = {"cap": config.cap_budget, "config": config.text(), "shared": True}
             with Store(config.store_path, self.job, config.fingerprint(), **terms) as store:
                 store.ledger.prepare(subjects_bytes(people))
