@@ -15,9 +15,9 @@ ERROR = 0.08
 """The deviation of the two means of a column that a batch of the search should have."""
 SPREAD = 1 / 3
 """About the variance of a place, and of a distance, in the range that is searched: that of a uniform law."""
-USUAL, WIDE, FAR = 0.7, 0.875, 2.5
-"""In units, the root mean square of a column: the usual one, and the most where a loss keeps tails, and of others."""
-_SEEN, _CLEAR, _LIKELY = 2.5 * 2**0.5, 3.0, 2.0  # a spread is seen, a mean, and a small unit, if it is so many errors
+USUAL, WIDE, FAR, NEAR = 0.7, 0.875, 2.5, 0.25
+"""In units, the root mean square of columns: the usual, the most where a loss keeps tails, and of others; the least."""
+_CLEAR, _LIKELY = 3.0, 2.0  # a spread is seen, and a unit is wrong, if it is so many errors
 _UNITS = MOST * LEAST  # half of a range, in units
 
 
@@ -39,7 +39,7 @@ def searched(
     error = max(of_means, of_distances) ** 0.5
     centre, half = units[0], 1 / np.abs(units[1])
     after = np.clip(half * np.clip(2 * np.maximum(distances, error), 0.0, 2.0), LEAST, 1.0)
-    found = (distances - np.abs(means) > _SEEN * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
+    found = (distances - np.abs(means) > _CLEAR * error) | ((half <= LEAST) & (np.abs(means) <= _CLEAR * error))
     placed = np.array([np.clip(centre + half * np.clip(means, -1, 1), -1, 1), np.where(found, _UNITS, -1.0) / after])
     return np.where(wanted, placed, units)
 
@@ -50,9 +50,10 @@ def ended(units: np.ndarray) -> np.ndarray:
 
 
 def moved(units: np.ndarray, moments: np.ndarray, error: float, most: float) -> np.ndarray:
-    """Return the units (2, p) after a batch that saw a model: wider ones around the columns that need them.
+    """Return the units (2, p) after a batch that saw a model: others around the columns that need them.
 
-    Those have a root mean square above `most` in theirs, by twice the error, and the `USUAL` one in the new units.
+    Those have a root mean square above `most` or below `NEAR` in theirs, by twice the error, and the `USUAL` one in the
+    new units.
     `moments` (p + 1, p + 1) are noisy, weighted means of the products of the columns in their `units`, and 1, times
     any factor, each with this `error`. Columns that are alike tell of each other.
     """
@@ -60,10 +61,11 @@ def moved(units: np.ndarray, moments: np.ndarray, error: float, most: float) -> 
     if weight <= _CLEAR * error:
         return units
     squares, left = alike(np.diag(moments)[:-1][wanted] / weight, (error / weight) ** 2)
-    far = squares - _LIKELY * left**0.5 > most**2
-    wanted[wanted] = far
-    wider, slopes = np.sqrt(squares[far]) / USUAL, units[1, wanted]
+    doubt = _LIKELY * left**0.5
+    other = (squares - doubt > most**2) | (squares + doubt < NEAR**2)
+    wanted[wanted] = other
+    wider, slopes = np.sqrt(np.maximum(squares[other], left**0.5)) / USUAL, units[1, wanted]
     shifts = np.clip(moments[:-1, -1][wanted] / weight, -wider, wider) / slopes
     units = units.copy()
-    units[:, wanted] = np.clip(units[0, wanted] + shifts, -1, 1), np.maximum(slopes / wider, 1.0)
+    units[:, wanted] = np.clip(units[0, wanted] + shifts, -1, 1), np.clip(slopes / wider, 1.0, MOST)
     return units
