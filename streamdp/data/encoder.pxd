@@ -3,7 +3,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 
-cdef class Encoder:
+cdef class RowEncoder:
     cdef tuple _given, _names, _codes
     cdef dict _classes
     cdef double _low, _high

@@ -5,7 +5,7 @@ import numpy as np
 
 from streamdp.data.transforms import Piece
 
-class Encoder:
+class RowEncoder:
     width: int
     def __init__(
         self,

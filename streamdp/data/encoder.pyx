@@ -101,7 +101,7 @@ cdef inline bint number_of(PyObject* given, double* out) except -1:
     return isfinite(out[0])
 
 
-cdef class Encoder:
+cdef class RowEncoder:
     """What is declared about a record.
 
     `features`: for each of the m raw values its name, the codes of its texts, or None for a number, and its pieces.
@@ -129,7 +129,7 @@ cdef class Encoder:
         self._products, self.width = len(products), len(pieces) + len(products)
 
     def __reduce__(self):
-        return Encoder, self._given
+        return RowEncoder, self._given
 
     cdef void _put(self, Py_ssize_t k, double value, double* out) noexcept nogil:
         """Write the columns of the k-th raw value, which is no text."""

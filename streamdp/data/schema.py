@@ -25,7 +25,7 @@ from streamdp.data.declaration import (
     spellings,
     without_blanks,
 )
-from streamdp.data.encoder import Encoder
+from streamdp.data.encoder import RowEncoder
 from streamdp.data.floats import is_missing, number
 from streamdp.data.late import pl
 from streamdp.data.notation import Notation, written
@@ -261,14 +261,14 @@ class Schema:
         faults.refuse()
         return x, float(y[0])
 
-    def encoder(self, targets: Mapping[Hashable, float] | tuple[float, float] | None = None) -> Encoder:
-        """Return what makes columns of raw values; `targets`: see `Encoder`."""
+    def encoder(self, targets: Mapping[Hashable, float] | tuple[float, float] | None = None) -> RowEncoder:
+        """Return what makes columns of raw values; `targets`: see `RowEncoder`."""
         features = [(name, d.codes or None, d.pieces) for name, d in self.declarations.items()]
         read = self.plain and not any(d.hashed or d.length for d in self.declarations.values())
-        return Encoder(features, self.pieces[sum(len(own) for _, _, own in features) :], read, targets)
+        return RowEncoder(features, self.pieces[sum(len(own) for _, _, own in features) :], read, targets)
 
     @cached_property
-    def _encoder(self) -> Encoder:
+    def _encoder(self) -> RowEncoder:
         return self.encoder()
 
     def _features(self, frame: pl.DataFrame, faults: Faults) -> np.ndarray:

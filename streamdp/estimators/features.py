@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamdp.data.encoder import Encoder
+from streamdp.data.encoder import RowEncoder
 from streamdp.data.floats import is_missing, is_numeric, number
 from streamdp.data.late import pl
 from streamdp.data.records import RawRecord, check_record
@@ -62,8 +62,8 @@ class Features:
     def __reduce__(self) -> tuple[object, ...]:
         return Features, (self.names, self._owner, self._targets), {"_warned": self._warned}
 
-    def _make_encoder(self) -> Encoder:
-        return Encoder([(name, None, [Piece(name, "number", ())]) for name in self.names], targets=self._targets)
+    def _make_encoder(self) -> RowEncoder:
+        return RowEncoder([(name, None, [Piece(name, "number", ())]) for name in self.names], targets=self._targets)
 
     def pack(self, x: RawRecord, y: float, out: np.ndarray) -> None:
         """Write a record x and its encoded target y into `out` (p + 1,): the exact way, for any record.
@@ -188,7 +188,7 @@ class SchemaFeatures(Features):
             apart=tuple(apart),
         )
 
-    def _make_encoder(self) -> Encoder:
+    def _make_encoder(self) -> RowEncoder:
         return self._schema.encoder(self._targets)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 
-from streamdp.data.encoder import Encoder
+from streamdp.data.encoder import RowEncoder
 from streamdp.optim.record_kernel import RecordGate, RecordKernel
 from streamdp.privacy.entropy import AnyRng
 from streamdp.reading.moderation import Noise
@@ -12,7 +12,7 @@ from streamdp.validation.answers import Asking
 class Predictor:
     def __init__(
         self,
-        encoder: Encoder | None,
+        encoder: RowEncoder | None,
         theta: np.ndarray,
         width: int,
         outputs: int,
@@ -31,7 +31,7 @@ class Predictor:
     def moderate(self, X: np.ndarray, noise: Noise) -> np.ndarray: ...
 
 class RecordLearner:
-    def __init__(self, encoder: Encoder, kernel: RecordKernel, gate: RecordGate | None = None) -> None: ...
+    def __init__(self, encoder: RowEncoder, kernel: RecordKernel, gate: RecordGate | None = None) -> None: ...
     def count(self, seen: np.ndarray, taken: np.ndarray, batch: int) -> None: ...
     def leave_out(self, read: np.ndarray, most: int, left: np.ndarray) -> None: ...
     def ask(self, asking: Asking, also: bool, seen: np.ndarray) -> None: ...

@@ -11,7 +11,7 @@ import numpy as np
 
 cimport numpy as cnp
 
-from streamdp.data.encoder cimport Encoder
+from streamdp.data.encoder cimport RowEncoder
 from streamdp.scaling.unit_table cimport CENTRE, SCALE, SINCE, TABLE, TOTAL
 from streamdp.optim.record_kernel cimport LATER, LEFT_OUT, RecordGate, RecordKernel
 from streamdp.privacy.arrays cimport (
@@ -45,7 +45,7 @@ cdef class Predictor:
     is none. All of them may change in place.
     """
 
-    cdef Encoder _encoder
+    cdef RowEncoder _encoder
     cdef object _theta, _columns, _units, _ranges, _progress
     cdef double _low, _high, _variance, _odds, _since
     cdef const double* _at
@@ -251,7 +251,7 @@ cdef class RecordLearner:
     have none.
     """
 
-    cdef Encoder _encoder
+    cdef RowEncoder _encoder
     cdef RecordGate _gate
     cdef RecordKernel _kernel
     cdef tuple _counts, _reads
@@ -265,7 +265,7 @@ cdef class RecordLearner:
     cdef int64_t* _left
     cdef Py_ssize_t _batch, _most
 
-    def __init__(self, Encoder encoder not None, RecordKernel kernel not None, RecordGate gate=None):
+    def __init__(self, RowEncoder encoder not None, RecordKernel kernel not None, RecordGate gate=None):
         if encoder.width != kernel.width:
             raise TypeError("the model and the record differ in their numbers of columns")
         self._encoder, self._kernel, self._gate = encoder, kernel, gate
