@@ -247,12 +247,12 @@ def test_a_window_spends_no_more_than_its_budget(
 
 def test_where_scaling_is_impossible_it_is_off_or_an_error() -> None:
     for options in ({"intercept": False}, {"domain": L2Ball(5.0)}, {"features": ["a", "b", "c=v"]}):
-        assert not len(model(**options).learner.scales)  # type: ignore[arg-type]
+        assert model(**options).model_dict()["scaling"] == "(None, [])"  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="private scaling needs"):
             model("private", **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="scaling: expected"):
         model("declared")
-    assert len(WindowedClassifier(features=WIDE).learner.scales) == 3  # a level has a public one
+    assert WindowedClassifier(features=WIDE).model_dict()["scaling"] == "(None, [0, 1, 2])"  # a level has a public one
 
 
 def test_the_sums_are_wiped_where_their_noise_fails() -> None:

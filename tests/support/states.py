@@ -94,11 +94,6 @@ def params_of(model: Any) -> Any:
     return model.learner.params
 
 
-def mean_of(model: Any) -> Any:
-    """The mean to which users report: a `UserMean`."""
-    return model.learner.mean
-
-
 def pending_of(model: Any) -> int:
     """How many records are in memory, of which nothing was released."""
     pending: int = model.learner.pending

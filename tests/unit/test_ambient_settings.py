@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.schemaregistry import SchemaRegistry
-from connectors.sinks import TableSink, WebhookSink
+from connectors.sinks import Message, TableSink, WebhookSink
 from streamdp.client import Client, Device
 from streamdp.client.connection import connect
 from streamdp.errors import StreamDPError
@@ -52,7 +52,7 @@ def _closed() -> str:
 CALLS: dict[str, Callable[[str], object]] = {
     "client": lambda url: connect(url, "token", 5.0).get("/job"),
     "registry": lambda url: SchemaRegistry(url)(1),
-    "webhook": lambda url: WebhookSink(url, {})._client.post(url, content=b"1"),
+    "webhook": lambda url: WebhookSink(url, {}).send(Message("job", 1, 1.0, b"1")),
 }
 
 
@@ -67,7 +67,7 @@ THROUGH: dict[str, Callable[[str, str], object]] = {
     "client": lambda url, through: Client(url, proxy=through, retry_s=0).weights("job"),
     "device": lambda url, through: Device(url, "job", proxy=through).report({}, 1),
     "registry": lambda url, through: SchemaRegistry(url, proxy=through)(1),
-    "webhook": lambda url, through: WebhookSink(url, {}, through)._client.post(url, content=b"1"),
+    "webhook": lambda url, through: WebhookSink(url, {}, through).send(Message("job", 1, 1.0, b"1")),
 }
 
 

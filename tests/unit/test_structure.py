@@ -76,8 +76,8 @@ def test_learners_know_no_names_no_records_and_no_ledger() -> None:
 def test_private_attributes_are_read_in_their_class() -> None:
     """The numbers of lines may fall only. In the library these are copies and merges within a class, and clients."""
     assert private("streamdp", "connectors").total() <= 30
-    assert private("tests").total() <= 105
-    assert reaches("tests").total() <= 154
+    assert private("tests").total() <= 95
+    assert reaches("tests").total() <= 111
 
 
 @pytest.mark.no_cover  # it is a profiler itself

@@ -316,7 +316,7 @@ def test_a_plan_counts_the_reports_that_are_bits_about_units(
         z = X.sum(axis=1) + rng.normal(size=more)
         model.learn_arrays(X, np.where(z > 0, "1", "0") if classes else z)
         n += more
-        if outlook(model.learner.n_informing, model.least_records, model.n_asked)[0] == "likely":
+        if outlook(model.n_seen, model.least_records, model.n_asked)[0] == "likely":
             break
     assert 0.85 < n / plan.likely_from < 1.2
 

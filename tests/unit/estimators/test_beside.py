@@ -79,7 +79,7 @@ def test_a_person_is_in_a_batch_once_for_both() -> None:
     model.learn_encoded(X, y, None, ["ann", "bob", "ann"])
     model.close_batch()
     assert (model.n_seen, model.n_refused, model.n_left_out) == (2, 0, 1)
-    assert model.estimated.learner.weight == 2
+    assert model.estimated.n_seen == 2
 
 
 def test_batches_end_together_also_where_records_bring_budgets() -> None:
@@ -91,15 +91,14 @@ def test_batches_end_together_also_where_records_bring_budgets() -> None:
     for i, person in enumerate(people):
         budget = None if person == "ann" else "eps=2,delta=1e-6"
         model.learn_one({"a": X[i, 0], "g": "x"}, y[i], subject=person, budget=budget)
-    statistics = model.estimated.learner
-    assert (pending_of(model), statistics.pending, statistics.weight) == (4, 4, 10)
+    assert (pending_of(model), pending_of(model.estimated), model.estimated.n_seen) == (4, 4, 14)
 
 
 def test_a_record_with_a_budget_of_its_own_takes_no_other_one_from_the_statistics() -> None:
     model = job("nobody").build_estimator()
     X, y = records(40)
     model.learn_encoded(X, y, np.where(np.arange(40) == 7, 0.5, np.nan))
-    assert (model.n_seen, model.estimated.learner.weight) == (40, 39)
+    assert (model.n_seen, model.estimated.n_seen) == (40, 39)
 
 
 def test_the_model_is_that_of_its_part_of_the_budget() -> None:
@@ -108,7 +107,7 @@ def test_the_model_is_that_of_its_part_of_the_budget() -> None:
     X, y = records(6000)
     model.learn_encoded(X, y)
     settings = job("process").model_dump(by_alias=True, exclude_none=True, exclude={"statistics"})
-    settings["model"] |= {"budget": str(model.learner.budget)}
+    settings["model"] |= {"budget": str(divided(parse_budget(TRUSTS["process"]), 2 / 5, "process")[0])}
     del settings["model"]["share"]
     alone = Definition.model_validate(settings).build_estimator()
     alone.learn_encoded(X, y)
@@ -173,9 +172,9 @@ def test_records_in_any_pieces_are_learned_the_same_and_states_go_on(trust: str)
     assert restored.estimated.rows() == whole.estimated.rows()
     assert np.array_equal(restored.theta, whole.theta)
     assert restored.n_seen == pieces.n_seen == len(X)
-    assert pieces.estimated.learner.weight == len(X)
+    assert pieces.estimated.n_seen == len(X)
     merged = whole.merged(restored)
-    assert merged.n_seen == merged.estimated.learner.weight == 2 * len(X)
+    assert merged.n_seen == merged.estimated.n_seen == 2 * len(X)
     with pytest.raises(ConfigError, match="state"):
         job(trust, statistics={"groups": {"count": "g"}}).build_estimator().load_state_dict(whole.state_dict())
 
@@ -189,10 +188,10 @@ def test_within_a_batch_no_statistics_leave_memory() -> None:
     state = model.state_dict()
     model.learn_encoded(X[1000:1100], y[1000:1100])
     model.load_state_dict(state)
-    assert (model.n_seen, model.estimated.learner.weight, model.estimated.at_boundary) == (1000, 1000, True)
+    assert (model.n_seen, model.estimated.n_seen, model.estimated.at_boundary) == (1000, 1000, True)
     model.learn_encoded(X[1000:], y[1000:])
     model.close_batch()
-    assert (model.n_seen, model.estimated.learner.weight) == (1500, 1500)
+    assert (model.n_seen, model.estimated.n_seen) == (1500, 1500)
 
 
 def test_batches_end_together_also_where_probes_end() -> None:

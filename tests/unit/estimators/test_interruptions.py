@@ -38,7 +38,6 @@ from tests.support.states import (
     give_words,
     kept,
     method_of,
-    middle_of,
     noise_of,
     params_of,
     pending_of,
@@ -438,14 +437,14 @@ def test_an_interrupted_change_of_units_leaves_theta_of_before_or_after() -> Non
         return model
 
     def points(model: Any) -> list[float]:
-        return np.append(model.theta, model.learner.units.outward(middle_of(model))).tolist()
+        return np.append(model.theta, model.randomizer.units.outward(model.randomizer.point)).tolist()
 
     whole = learner(0)
-    units = whole.learner.units.columns
+    units = whole.randomizer.units.columns
     for records in range(len(raw)):
         before = points(whole)
         whole.learn_encoded(raw[records : records + 1], target[records : records + 1])
-        if (whole.learner.units.columns != units).any():
+        if (whole.randomizer.units.columns != units).any():
             break
     assert not np.allclose(before, points(whole), rtol=1e-6)
     last = slice(records, records + 1)

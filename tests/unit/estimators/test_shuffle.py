@@ -309,7 +309,7 @@ def test_short_batches_of_people_count_as_they_are_in_the_share_of_a_class(monke
     for _ in range(2):
         steps = steps_of(learner)
         assert steps.searching
-        total = np.zeros(learner.learner.params.d)
+        total = np.zeros(learner.randomizer.params.d)
         p = 1 / (1 + math.exp(-steps.state.point[-1]))
         total[steps.curvature.parameters - 1] = people * (p - share)
         monkeypatch.setattr(Analyzer, "sum", lambda self, shuffled, total=total: total)

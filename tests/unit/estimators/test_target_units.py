@@ -134,9 +134,9 @@ def test_bounds_whose_squares_leave_the_doubles_are_refused(kind: Any) -> None:
 @pytest.mark.slow
 def test_units_are_off_where_a_parameter_is_in_those_of_theta() -> None:
     for options in ({"domain": L2Ball(3.0)}, {"smoothness": 2.0}, {"strong_convexity": 0.1}, {"intercept": False}):
-        assert made(UserLevelLDPRegressor, options).learner.units.bounds is None
-        assert made(WindowedRegressor, options | {"window": 9000}).learner.bounds is None
-    assert made(WindowedRegressor, {"scaling": "none"}).learner.bounds is None
+        assert made(UserLevelLDPRegressor, options).randomizer.units.bounds is None
+        assert made(WindowedRegressor, options | {"window": 9000}).model_dict()["scaling"] == "(None, [])"
+    assert made(WindowedRegressor, {"scaling": "none"}).model_dict()["scaling"] == "(None, [])"
     for kind in (WindowedRegressor, UserLevelLDPRegressor):
         with pytest.raises(SchemaError, match="low < high"):
             made(kind, {}, (2.0, 1.0))

@@ -26,7 +26,7 @@ from streamdp.optim.planned import Planned
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.mechanisms import Gaussian, PrivUnit
 from tests.support.audit import epsilon_lower_bound
-from tests.support.states import give_words, loss_of, mean_of, steps_of, words_of
+from tests.support.states import give_words, loss_of, steps_of, words_of
 from tests.support.user_model import data, model, silent
 
 
@@ -67,10 +67,10 @@ def test_auto_is_averaged_sgd_unless_something_is_set_that_only_plans_use() -> N
 def test_nothing_is_cut_with_one_record_and_one_longest_gradient_never_is() -> None:
     """Rare classes: an average of zeros and one gradient of full length is reported as it is."""
     for items in (1, 2, 3, 4, 16, 400):
-        mean = mean_of(model(items_per_user=items))
+        mean = model(items_per_user=items).randomizer.mean
         assert mean.radius == pytest.approx(math.sqrt(2) * max(1 / items, 0.5 / math.sqrt(items)))
         assert mean.radius * items >= math.sqrt(2) * (1 - 1e-12)
-    assert mean_of(model(items_per_user=4, spread=0.05)).radius == 0.05
+    assert model(items_per_user=4, spread=0.05).randomizer.mean.radius == 0.05
 
 
 # --- the noise
@@ -79,10 +79,12 @@ def test_nothing_is_cut_with_one_record_and_one_longest_gradient_never_is() -> N
 def test_an_approximate_budget_is_spent_by_the_quieter_mechanism() -> None:
     for budget, kind in (("eps=1,delta=1e-06", PrivUnit), ("eps=1", PrivUnit), ("mu=1", Gaussian)):
         learner = model(items_per_user=4, budget=budget)
-        assert isinstance(mean_of(learner).fine, kind)
+        assert isinstance(learner.randomizer.mean.fine, kind)
         assert str(learner.randomizer.mean.budget) == budget
-    assert isinstance(mean_of(model(items_per_user=4, budget="eps=.1,delta=.3")).fine, Gaussian)  # less noise there
-    loud, quiet = mean_of(model(method="ac-sa")), mean_of(model())
+    assert isinstance(
+        model(items_per_user=4, budget="eps=.1,delta=.3").randomizer.mean.fine, Gaussian
+    )  # less noise there
+    loud, quiet = model(method="ac-sa").randomizer.mean, model().randomizer.mean
     assert quiet.variance < 0.1 * replace(loud, cut=quiet.cut, users=quiet.users).variance
 
 
@@ -90,7 +92,7 @@ def test_the_delta_covers_the_arithmetic_of_privunit_or_the_noise_is_gaussian() 
     least = 3 * 2.0**-32 * (1 + math.e)
     assert pure_allowed(ApproxDP(1.0, least * 1.001), 3)
     assert not pure_allowed(ApproxDP(1.0, least * 0.999), 3)
-    assert isinstance(mean_of(model(budget=f"eps=1,delta={least * 0.9}")).fine, Gaussian)
+    assert isinstance(model(budget=f"eps=1,delta={least * 0.9}").randomizer.mean.fine, Gaussian)
     for budget in (ApproxDP(1.0, least * 0.9), GaussianDP(1.0), PureDP(1.0)):
         with pytest.raises(ConfigError, match="pure"):
             UserMean(budget, 1.0, 2.0, 3, 10, 1.0, pure=True)
@@ -190,9 +192,9 @@ def test_merged_averages_have_the_least_scale_of_their_units() -> None:
     for seed, spread in enumerate((0.5, 1.0)):
         part = UserLevelLDPRegressor(budget="eps=50", features=["a"], target=(-1, 1), items_per_user=1, seed=seed)
         part.learn_encoded(np.zeros((5000, 1)), np.linspace(-spread, spread, 5000))
-        part.learner.batch_steps.state[[2, 5]] = Huber().sigma_min  # where errors are small
+        steps_of(part).state[[2, 5]] = Huber().sigma_min  # where errors are small
         part.learner.search.asked_target += seed * 1000  # the units of the wide one are those of both
         parts.append(part)
     loaded = parts[0].clone()
     loaded.load_state_dict(parts[0].merged(parts[1]).state_dict())
-    assert loaded.learner.units.scale == parts[1].learner.units.scale > parts[0].learner.units.scale
+    assert loaded.randomizer.units.scale == parts[1].randomizer.units.scale > parts[0].randomizer.units.scale

@@ -16,7 +16,7 @@ from streamdp.optim.losses import Huber, Loss
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.release import JOINED, REFUSED
 from tests.support.audit import epsilon_lower_bound
-from tests.support.states import give_mean, loss_of, mean_of, open_sum, people_of, region_of, steps_of
+from tests.support.states import give_mean, loss_of, open_sum, people_of, region_of, steps_of
 from tests.support.user_model import NAMES, SECRET, data, mean_gradient, model, row, silent
 
 # --- the steps
@@ -47,7 +47,7 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
         return model(items_per_user=items, budget="eps=4,delta=1e-6", horizon=users, centre="asked")
 
     learner = planned(800_000, 4000)
-    mean, batch = mean_of(learner), learner.phase.batch
+    mean, batch = learner.randomizer.mean, learner.phase.batch
     assert mean.users == batch
     assert 0 < mean.coarse <= batch // 2
     assert steps_of(learner).problem.variance(batch) == pytest.approx(2 / 4000 / (batch - mean.coarse) + mean.variance)
@@ -60,20 +60,20 @@ def test_the_plan_knows_the_variance_of_a_batch_and_its_bound_falls_as_promised(
 def test_averages_are_cut_to_their_spread_around_zero_unless_asked() -> None:
     for items in (1, 4, 64):
         learner = model(items_per_user=items, horizon=1000)
-        mean = mean_of(learner)
+        mean = learner.randomizer.mean
         assert (mean.coarse, mean.radius) == (0, pytest.approx(math.sqrt(2 / items)))
         assert mean.fine.sensitivity == pytest.approx(2 * mean.radius)
         assert steps_of(learner).problem.noise(10) == pytest.approx(mean.fine.variance(3) / 10)
-        asked = mean_of(model(items_per_user=items, horizon=1000, centre="asked"))
+        asked = model(items_per_user=items, horizon=1000, centre="asked").randomizer.mean
         assert (asked.coarse, asked.radius) == (0, pytest.approx(math.sqrt(2)))
-    assert mean_of(model(items_per_user=16, spread=0.05)).radius == 0.05
-    assert mean_of(model(items_per_user=16, spread=50.0)).radius == pytest.approx(math.sqrt(2))
+    assert model(items_per_user=16, spread=0.05).randomizer.mean.radius == 0.05
+    assert model(items_per_user=16, spread=50.0).randomizer.mean.radius == pytest.approx(math.sqrt(2))
 
 
 def test_steps_are_long_enough_where_every_average_is_cut() -> None:
     """From n = 4/3 (1 + v) users on the steps of a plan together can cross D: see the module."""
     learner = model(items_per_user=10_000, budget="eps=4,delta=1e-6", horizon=10_000)
-    mean, phase, D = mean_of(learner), learner.phase, steps_of(learner).problem.distance
+    mean, phase, D = learner.randomizer.mean, learner.phase, steps_of(learner).problem.distance
     v = mean.fine.variance(3) / mean.radius**2
     length = mean.radius * phase.steps * (phase.steps + 1) / 2 / phase.modulus
     shorter = math.sqrt(1 + 4 * phase.beta / phase.modulus)  # M^2 = q (1 + 4 beta / M): docs/proofs/accelerated.md
@@ -96,9 +96,9 @@ def test_learner_and_devices_do_what_one_process_does(budget: str, loss: str) ->
     for user in range(90):
         rows = slice(4 * user, 4 * user + 4)
         randomizer = learner.randomizer
-        assert (randomizer.coordinate is None) == (learner.learner.answered >= 16)
+        assert (randomizer.coordinate is None) == (user % 40 >= 16)
         report = randomizer([(row(x), t) for x, t in zip(X[rows], y[rows], strict=True)])
-        assert (report.budget, report.private) == (learner.learner.budget, False)
+        assert (report.budget, report.private) == (learner.record_budget, False)
         learner.absorb(report)
     np.testing.assert_array_equal(one.theta, learner.theta)
     np.testing.assert_array_equal(open_sum(one), open_sum(learner))
@@ -111,7 +111,7 @@ def test_reports_on_another_question_or_no_answer_change_nothing() -> None:
     give_mean(learner, 40, 2)
     coarse = learner.randomizer([({"a": 1.0, "b": 0.0}, 1.0)])
     assert coarse.coordinate == 0
-    assert coarse.answer.sum() == mean_of(learner).response.picks
+    assert coarse.answer.sum() == learner.randomizer.mean.response.picks
     wrong = [
         replace(coarse, batch=(0, 0, 1)),
         replace(coarse, coordinate=None),
@@ -202,10 +202,10 @@ def test_averages_are_no_further_apart_than_gradients_are(loss: Loss, planned: d
         x *= 1 / np.linalg.norm(x) if trial % 2 else 10.0 ** rng.uniform(-3, 150)
         X, y = np.repeat([x, -x], sizes, axis=0), np.full(sum(sizes), 1e6 if isinstance(loss, Huber) else 0.0)
         theta = region_of(learner).project(rng.normal(0, 10, len(learner.theta)))
-        one, other = averages(learner.learner.spec, loss_of(learner), theta, X, y, sizes)
+        one, other = averages(learner.randomizer.spec, loss_of(learner), theta, X, y, sizes)
         assert max(np.linalg.norm(one), np.linalg.norm(other)) <= loss_of(learner).bound * (1 + 1e-12)
         worst = max(worst, float(np.linalg.norm(one - other)))
-    assert 0.6 * loss_of(learner).sensitivity < worst <= mean_of(learner).sensitivity
+    assert 0.6 * loss_of(learner).sensitivity < worst <= learner.randomizer.mean.sensitivity
 
 
 @pytest.mark.parametrize(("coarse", "cut"), [(0, None), (16, None), (0, 0.2)])
@@ -217,7 +217,7 @@ def test_an_attack_on_a_user_all_of_whose_records_are_replaced(coarse: int, cut:
     """
     trials, budget = 400_000, ApproxDP(1.0, 0.05)
     learner = model(items_per_user=50, budget=budget, intercept=False)
-    mean = UserMean(budget, math.sqrt(2), mean_of(learner).sensitivity, 2, 40, 0.02, coarse, cut)
+    mean = UserMean(budget, math.sqrt(2), learner.randomizer.mean.sensitivity, 2, 40, 0.02, coarse, cut)
     device = replace(learner.randomizer, mean=mean, point=np.array([0.0, 2000.0]))  # certain to be True
     scores, vectors = [], []
     for seed, sign in ((50, 1.0), (51, -1.0)):

@@ -96,29 +96,21 @@ def test_devices_report_about_statistics_through_a_shuffler(tmp_path: Path) -> N
             assert "If people trust a shuffler that shows the reports of at least 60 honest people at once" in said
 
 
-def test_a_batch_waits_for_a_learner_that_does_not_answer(tmp_path: Path) -> None:
-    config = job(tmp_path, {"type": "http"})
+def test_a_batch_waits_for_a_learner_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, send, sent = job(tmp_path, {"type": "http"}), LearnerLink.send, []
+
+    def lost(link: LearnerLink, key: str, body: bytes) -> int:
+        """The learner takes a call, and its first answer is lost."""
+        sent.append(key)
+        unusable = send(link, key, body)
+        if len(sent) == 1:
+            raise SourceUnavailableError("the learner's service: ReadError")
+        return unusable
+
+    monkeypatch.setattr(LearnerLink, "send", lost)
     with client(config) as at_learner:
         address = str(at_learner.base_url)
         with client(shuffler(tmp_path, address)) as at_shuffler:
-            shuffling = at_shuffler.app.state.jobs["late"]  # type: ignore[attr-defined]
-            link = shuffling._link
-            sent: list[str] = []
-
-            class Lost:
-                """The learner takes a call, and its first answer is lost."""
-
-                def send(self, key: str, body: bytes) -> int:
-                    sent.append(key)
-                    unusable: int = link.send(key, body)
-                    if len(sent) == 1:
-                        raise SourceUnavailableError("the learner's service: ReadError")
-                    return unusable
-
-                def __getattr__(self, name: str) -> Any:
-                    return getattr(link, name)
-
-            shuffling._link = Lost()
             report(at_shuffler, 20)
             wait_until(lambda: len(sent) == 2)
             assert sent[0] == sent[1]  # so that it counts once
@@ -141,21 +133,14 @@ def test_the_learner_takes_no_report_that_was_mixed_with_fewer_than_it_promises(
 
 
 def test_a_shuffler_of_fewer_people_than_promised_shows_what_the_learner_says(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said "409", again and again each second."""
-    config = job(tmp_path, {"type": "http"})
+    config, send, calls = job(tmp_path, {"type": "http"}), LearnerLink.send, []
+    monkeypatch.setattr(LearnerLink, "send", lambda *call: calls.append(call) or send(*call))
     with client(config) as at_learner:
         fewer = {"type": "mixer", "learner": str(at_learner.base_url)}
         with client(job(tmp_path, fewer, shuffled={"people": 2, "delta": 1e-3})) as at_shuffler:
-            shuffling = at_shuffler.app.state.jobs["late"]  # type: ignore[attr-defined]
-            calls, send = [], shuffling._link.send
-
-            def counted(*call: Any) -> Any:
-                calls.append(call)
-                return send(*call)
-
-            shuffling._link.send = counted
             report(at_shuffler, 2)
             said = "it answered 409: expected reports of a shuffler that mixes at least 20 people"
             wait_until(lambda: said in str(at_shuffler.get("/v1/models/late").json()["trouble"]))

@@ -130,9 +130,9 @@ def test_nobody_says_of_a_start_how_wrong_it_is(kind: Any) -> None:
     for at in range(0, 8000, 100):
         model.learn_encoded(X[at : at + 100], y[at : at + 100])
         answers.append(model.held_out.sums.state()["total"][[sums.ANSWERS, sums.ERRORS]])
-        if model.learner.batch_steps.begun:
+        if steps_of(model).begun:
             break
-    assert answers[-1].tolist() == [model.learner.n_released, 0]
+    assert answers[-1].tolist() == [model.n_seen - pending_of(model), 0]
     model.learn_encoded(*classes(8000, 3, 0, 1))
     model.close_batch()
     assert model.held_out.sums.state()["total"][sums.ERRORS] > 4000
@@ -236,7 +236,7 @@ def test_all_people_of_a_batch_answer_about_the_model_before_it_and_are_learned(
 
     model.held_out.sums.add = listened
     for i in range(3):
-        before = model.learner.point[0].tobytes()
+        before = model.prediction.estimate().tobytes()
         for one in (model, plain):
             one.learn_encoded(X[1000 * i : 1000 * (i + 1)], y[1000 * i : 1000 * (i + 1)])
         assert told == [(1000, before)]
