@@ -3,29 +3,35 @@
 It adds the prediction, and the probability of each class, to the rows of a table. Each is a scalar subquery of steps,
 because SQLite has no LATERAL. Dates are read by arithmetic, because the three share no functions for them. A
 row that does not fit the schema has nulls. Numbers must be in columns of numbers, dates in columns of dates, or of
-texts in ISO 8601.
+texts in ISO 8601 or their own format.
 """
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 from streamdp.data.dates import EPOCHS, YEARS
 from streamdp.database.postgres import LONGEST_NAME
 from streamdp.errors import ConfigError
 from streamdp.serving.added import PREDICTION, SHARE, Document
+from streamdp.serving.exported import DAYS, MONTHS
 
 _ONCE = "LIMIT 1 OFFSET 0"
 """It keeps the one row: without it, PostgreSQL and SQLite compute an inner column at each use."""
-_DIGITS = "'0123456789'"
+_NESTED = 6
+"""So many pieces of a date are read by nested calls: SQLite has a limit."""
+_WHOLE = {"Y": ("year", 4), "y": ("short", 2), "m": ("month", 2), "d": ("day", 2), "j": ("yearday", 3), "f": ("", 9)}
+_WHOLE |= {"H": ("hour", 2), "I": ("twelve", 2), "M": ("minute", 2), "S": ("second", 2)}
+"""The whole numbers of a date by their codes, with the digits that they have at most."""
+_NAMES = {"a": ("named", DAYS), "b": ("month", MONTHS)}
+_DAYS_FROM_MARCH = (31, 30, 31, 30, 31, 31, 30, 31, 30)
+_DIGITS, _PRINTED = "'0123456789'", "".join(map(chr, range(33, 127)))
 
 
 def sql(document: Document, table: str) -> str:
-    """Return the query of a `document` for the rows of `table`.
-
-    Raises `ConfigError` for a path in nested JSON, hashed texts and dates in a format of their own.
-    """
+    """Return the query of a `document` for the rows of `table`. Raises `ConfigError` for a path in nested JSON."""
     inputs = document["inputs"]
     columns = [c for c in document["columns"] if c["kind"] != "product"]
     products = [c for c in document["columns"] if c["kind"] == "product"]
@@ -153,20 +159,14 @@ def _date(given: Document, k: int) -> list[list[str]]:
         fits = f"{_is_number(column)} AND {column} >= {first} AND {column} < {end}"
         names = [f"{_case([(fits, seconds)])} AS t{k}", f"floor(t{k} / 86400) AS g{k}", f"t{k} - g{k} * 86400 AS u{k}"]
         return [*([name] for name in names), [f"{_of_moment(part, f'g{k}', f'u{k}')} AS w{k}"]]
-    if form is not None:
-        need = "which SQL does not read; use python, mlflow or json"
-        raise ConfigError(f"export: {given['name']!r} is a date in a format of its own, {need}")
-    read, fits, rests = _iso(f"t{k}", f"r{k}", part)
+    read, fits, rests = _iso(f"t{k}", f"r{k}", part) if form is None else _pieces(form, f"t{k}", f"r{k}")
     numbers = [f"{_case([(f'g{k} = 1', f'CAST({piece} AS integer)')])} AS {name}{k}" for name, piece in read.items()]
     found = _of_numbers(part, {name: f"{name}{k}" for name in read})
     return [[f"trim({text}) AS t{k}"], *rests, [f"{_case([(fits, 1)])} AS g{k}"], numbers, [f"{found} AS w{k}"]]
 
 
 def _iso(text: str, name: str, part: str) -> tuple[dict[str, str], str, list[list[str]]]:
-    """The numbers of a text in ISO 8601, whether it is one, and layers with what is left of it, under a `name`.
-
-    Of the time of day, what follows its minutes is not read.
-    """
+    """As `_pieces`, of a text in ISO 8601; of the time of day, what follows its minutes is not read."""
     day = {"year": f"substr({text}, 1, 4)", "month": f"substr({text}, 6, 2)", "day": f"substr({text}, 9, 2)"}
     fits = [_is_digits(piece, 2 + 2 * (name == "year")) for name, piece in day.items()]
     fits += [f"substr({text}, 5, 1) = '-'", f"substr({text}, 8, 1) = '-'", f"substr({text}, 11, 1) IN ('', 'T', ' ')"]
@@ -191,20 +191,116 @@ def _is_digits(piece: str, *lengths: int) -> str:
     return f"length({piece}) IN ({', '.join(map(str, lengths))}) AND trim({piece}, {_DIGITS}) = ''"
 
 
+def _pieces(form: str, rest: str, name: str) -> tuple[dict[str, str], str, list[list[str]]]:
+    """As `_iso`, of a text in a `form` of `strftime`: each piece begins the `rest` that the earlier ones leave.
+
+    What some of them leave has a `name` of its own, in a layer.
+    """
+    read, fits, rests, nested = dict[str, str](), [], list[list[str]](), 0
+    tokens = re.findall(r"%([.#]?[0-9]?.)|(\s+)|([^%\s]+)", form)
+    for at, (code, space, mark) in enumerate(tokens):
+        if nested >= _NESTED:
+            rests.append([f"{rest} AS {name}_{at}"])
+            rest, nested = f"{name}_{at}", 0
+        if code in _WHOLE:
+            rest, nested = (f"ltrim({rest})", nested + 2) if at and not tokens[at - 1][1] else (rest, nested + 1)
+            (key, width), after = _WHOLE[code], f"ltrim({rest}, {_DIGITS})"
+            fixed = (tokens[at + 1][0] if at + 1 < len(tokens) else "") in (*_WHOLE, "3f", "6f", "9f")
+            piece = f"substr({rest}, 1, {width if fixed else f'length({rest}) - length({after})'})"
+            fits.append(_is_digits(piece, *([width] if fixed else range(1, width + 1))))
+            rest = f"substr({rest}, {width + 1})" if fixed else after
+            read |= {key: piece} if key else {}
+            continue
+        if space:
+            rest = f"ltrim({rest})"
+        elif mark or code == "%":
+            fits.append(f"substr({rest}, 1, {len(mark or code)}) = {_text(mark or code)}")
+            rest = f"substr({rest}, {len(mark or code) + 1})"
+        elif code == "p":
+            fits.append(f"upper(substr({rest}, 1, 2)) IN ('AM', 'PM')")
+            read["half"], rest = _case([(f"upper(substr({rest}, 1, 2)) = 'PM'", "'12'")], "'0'"), f"substr({rest}, 3)"
+        elif code == "Z":
+            rest = f"ltrim({rest}, {_text(_PRINTED)})"
+        else:
+            found, piece, rest = _named(code, rest) if code in "aAbB" else _skipped(code, rest)
+            fits.append(found)
+            read |= {_NAMES[code.lower()][0]: piece} if piece else {}
+            nested += _NESTED
+        nested += 1
+    return read, " AND ".join([*fits, f"{rest} = ''"]), rests
+
+
+def _named(code: str, rest: str) -> tuple[str, str, str]:
+    """Whether a name of a month or weekday begins the `rest`, its number, and what it leaves."""
+    names = [name.upper() for name in _NAMES[code.lower()][1]]
+    begins = f"upper(substr({rest}, 1, 3))"
+    whole = [(f"upper(substr({rest}, 1, {len(name)})) = '{name}'", len(name) + 1) for name in names]
+    number = _case((f"{begins} = '{name[:3]}'", f"'{i}'") for i, name in enumerate(names, 1))
+    fits = f"{begins} IN ({', '.join(_text(name[:3]) for name in names)})"
+    return fits, number, f"substr({rest}, {_case(whole, 4) if code in 'AB' else 4})"
+
+
+def _skipped(code: str, rest: str) -> tuple[str, str, str]:
+    """Whether an offset from UTC or a fraction of a second begins the `rest`, no number, and what it leaves."""
+    if code.endswith("z"):
+        colon = f"substr({rest}, 4, 1) = ':'"
+        after = f"substr({rest}, {_case([(colon, 5)], 4)})"
+        hours, minutes = f"substr({rest}, 2, 2)", f"substr({after}, 1, 2)"
+        sign = f"substr({rest}, 1, 1) IN ('+', '-') AND {_is_digits(hours, 2)} AND {hours} < '24'"
+        whole = f"{_is_digits(minutes, 2)} AND {minutes} < '60'"
+        left = f"substr({after}, 3)"
+        if code == "z":
+            return f"{sign} AND {whole}", "", left
+        utc = f"upper(substr({rest}, 1, 1)) = 'Z'"
+        return f"({utc} OR {sign})", "", _case([(utc, f"substr({rest}, 2)"), (whole, left)], after)
+    digits = int(code[-2]) if code[-2].isdigit() else None
+    begun = f"substr({rest}, 2)" if code[0] == "." else rest
+    if digits is None:
+        fits, left = f"length(ltrim({begun}, {_DIGITS})) < length({begun})", f"ltrim({begun}, {_DIGITS})"
+    else:
+        fits, left = _is_digits(f"substr({begun}, 1, {digits})", digits), f"substr({begun}, {digits + 1})"
+    if code[0] != ".":
+        return fits, "", left
+    point = f"substr({rest}, 1, 1) = '.'"
+    return f"({point} AND {fits} OR NOT {point})", "", _case([(point, left)], rest)
+
+
 def _of_numbers(part: str, read: Mapping[str, str]) -> str:
-    """A part of the date or time that whole numbers are; null if there is no such date or time."""
-    if part in ("hour", "minute"):
-        fits = f"{read['hour']} BETWEEN 0 AND 23 AND {read['minute']} BETWEEN 0 AND 59"
-        return _case([(fits, f"CAST({read[part]} AS double precision)")])
-    year, month, day = read["year"], read["month"], read["day"]
+    """A part of the date and time that whole numbers are; null if there is no such date or time."""
+    short = read.get("short", "70")
+    year = read.get("year", f"({short} + {_case([(f'{short} < 70', 2000)], 1900)})")
+    month, day = read.get("month", "1"), read.get("day", "1")
+    hour = read.get("hour", f"({read.get('twelve', '0')} % 12 + {read.get('half', '0')})")
     leap = f"{year} % 4 = 0 AND ({year} % 100 <> 0 OR {year} % 400 = 0)"
     last = _case([(f"{month} IN (4, 6, 9, 11)", 30), (f"{month} <> 2", 31), (leap, 29)], 28)
-    since = f"({year} - {_case([(f'{month} < 3', 1)], 0)})"  # years begin in March
-    days = f"365 * {since} + floor({since} / 4.0) - floor({since} / 100.0) + floor({since} / 400.0)"
-    weekday = _weekday(f"({days} + floor((153 * (({month} + 9) % 12) + 2) / 5.0) + {day} + 1)")
-    found = {"year": year, "month": month, "day": day, "weekday": weekday}
-    fits = f"{year} BETWEEN 1 AND 9999 AND {month} BETWEEN 1 AND 12 AND {day} BETWEEN 1 AND {last}"
-    return _case([(fits, f"CAST({found[part]} AS double precision)")])
+    ends = {"month": (1, 12), "day": (1, last), "hour": (0, 23), "twelve": (1, 12), "minute": (0, 59)}
+    ends |= {"year": (1, 9999), "second": (0, 59), "yearday": (1, f"365 + {_case([(leap, 1)], 0)}")}
+    fits = [f"{name} BETWEEN {ends[key][0]} AND {ends[key][1]}" for key, name in read.items() if key in ends]
+    if "yearday" in read:
+        weekday = _weekday(f"({_until(f'({year} - 1)')} + {read['yearday']} - 1)")
+        month, day = _of_yearday(read["yearday"], leap)
+    else:
+        since = f"({year} - {_case([(f'{month} < 3', 1)], 0)})"  # years begin in March
+        weekday = _weekday(f"({_until(since)} + floor((153 * (({month} + 9) % 12) + 2) / 5.0) + {day} + 1)")
+    if "named" in read and read.keys() & {"day", "yearday"}:
+        fits.append(f"{read['named']} = {weekday}")
+    found = {"year": year, "month": month, "day": day, "weekday": weekday, "hour": hour}
+    found["minute"] = read.get("minute", "0")
+    number = f"CAST({found[part]} AS double precision)"
+    return _case([(" AND ".join(fits), number)]) if fits else number
+
+
+def _until(years: str) -> str:
+    """How many days so many years have."""
+    return f"365 * {years} + floor({years} / 4.0) - floor({years} / 100.0) + floor({years} / 400.0)"
+
+
+def _of_yearday(yearday: str, leap: str) -> tuple[str, str]:
+    """The month and its day that a day of the year is."""
+    before = [0, 31, *(f"({days} + {_case([(leap, 1)], 0)})" for days in accumulate(_DAYS_FROM_MARCH, initial=59))]
+    later = [(f"{yearday} > {before[k]}", k) for k in range(11, 0, -1)]
+    month = _case(((condition, k + 1) for condition, k in later), 1)
+    return month, f"{yearday} - {_case(((condition, before[k]) for condition, k in later), 0)}"
 
 
 def _of_moment(part: str, days: str, second: str) -> str:

@@ -45,8 +45,6 @@ DATES: dict[str, Any] = {
     "mail": {"column": "mail", "format": "%a, %d %b %Y %H:%M:%S%.f %z", "part": "day", "bounds": [1, 31]},
     "mail hour": {"column": "mail", "format": "%a, %d %b %Y %H:%M:%S%.f %z", "cyclic": "hour"},
 }
-IN_SQL = {name: one for name, one in DATES.items() if one.get("format") in (None, "seconds")}
-"""Those that SQL reads."""
 HASHED: dict[str, Any] = {"street": {"hash": 5}}
 TARGETS: dict[str, Any] = {
     "log": {"column": "y", "bounds": [1, 40], "scale": 2.0, "transform": "log"},
