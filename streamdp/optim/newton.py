@@ -371,14 +371,19 @@ class Newton(Growing):
         deviation = self.deviation * (1.0 if probes is None else probes.louder)
         self.learn([Round(asked, total, deviation)], size, self._information(size, deviation))
         if self._scaled.size:
-            d, q = self.curvature.parameters, self.curvature.columns
-            moments, error, units = full(total[d:], q) / size, deviation / size, self.state.units.copy()
-            most = column_units.WIDE if self.curvature.loss.keeps_tails else column_units.FAR
-            numbers, last = ~self._levels, np.append(~self._levels, True)
-            units[:, numbers] = column_units.moved(units[:, numbers], moments[np.ix_(last, last)], error, most)
-            self.state = self.state.in_units(units, math.inf, self.curvature)
+            q, most = self.curvature.columns, column_units.WIDE if self.curvature.loss.keeps_tails else column_units.FAR
+            self._refit(full(total[self.curvature.parameters :], q) / size, deviation / size, 0.0, most)
+            average, error = self.state.hessian(q), math.sqrt(self.state.variance)  # of all, as files may be sorted
+            self._refit(average, error, column_units.NEAR, math.inf)
         if self._follow and found is None:
             self.follow(_SURE)
+
+    def _refit(self, moments: np.ndarray, error: float, least: float, most: float) -> None:
+        """Go on in units that fit the columns: see `column_units.moved`."""
+        units, numbers = self.state.units.copy(), ~self._levels
+        last = np.append(numbers, True)
+        units[:, numbers] = column_units.moved(units[:, numbers], moments[np.ix_(last, last)], error, least, most)
+        self.state = self.state.in_units(units, math.inf, self.curvature)
 
     def _outgrown(self, total: np.ndarray, size: int) -> bool:
         """Whether sigma is far too small, by this batch alone."""

@@ -49,11 +49,11 @@ def ended(units: np.ndarray) -> np.ndarray:
     return np.where(units[1] > 0, units, [units[0], -_UNITS * units[1]])
 
 
-def moved(units: np.ndarray, moments: np.ndarray, error: float, most: float) -> np.ndarray:
+def moved(units: np.ndarray, moments: np.ndarray, error: float, least: float, most: float) -> np.ndarray:
     """Return the units (2, p) after a batch that saw a model: others around the columns that need them.
 
-    Those have a root mean square above `most` or below `NEAR` in theirs, by twice the error, and the `USUAL` one in the
-    new units.
+    Those have a root mean square below `least` or above `most` in theirs, by twice the error, and the `USUAL` one in
+    the new units.
     `moments` (p + 1, p + 1) are noisy, weighted means of the products of the columns in their `units`, and 1, times
     any factor, each with this `error`. Columns that are alike tell of each other.
     """
@@ -62,7 +62,7 @@ def moved(units: np.ndarray, moments: np.ndarray, error: float, most: float) -> 
         return units
     squares, left = alike(np.diag(moments)[:-1][wanted] / weight, (error / weight) ** 2)
     doubt = _LIKELY * left**0.5
-    other = (squares - doubt > most**2) | (squares + doubt < NEAR**2)
+    other = (squares - doubt > most**2) | (squares + doubt < least**2)
     wanted[wanted] = other
     wider, slopes = np.sqrt(np.maximum(squares[other], left**0.5)) / USUAL, units[1, wanted]
     shifts = np.clip(moments[:-1, -1][wanted] / weight, -wider, wider) / slopes

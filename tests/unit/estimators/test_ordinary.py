@@ -67,14 +67,19 @@ def test_a_rare_class_that_an_amount_decides_is_learned_in_every_draw() -> None:
     assert max(found) < 0.75
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_no_draw_of_a_sorted_file_leads_far_away(epsilon: float) -> None:
-    """At a change a Hessian of before, with more weight than the batches after it, gave 24 times the variance."""
+@pytest.mark.parametrize(
+    ("trust", "epsilon", "seeds"), [("process", 1.0, 4), ("process", 4.0, 5), ("shuffler", 4.0, 7)]
+)
+def test_no_draw_of_a_sorted_file_leads_far_away(trust: str, epsilon: float, seeds: int) -> None:
+    """At a change a Hessian of before, with more weight than the batches after it, gave 24 times the variance.
+
+    A unit that became narrower for one batch, a part of the file, gave an error of 1.18.
+    """
     case = TABLES["a sorted file, 1 - R²"]
-    for seed in range(4):
+    for seed in range(seeds):
         rng = np.random.default_rng([seed, 5])
         data, held = case.draw(rng, case.records), case.draw(rng, 10_000)
-        assert case.score(held, ours("process", case, data, held, epsilon, seed)) < 0.9
+        assert case.score(held, ours(trust, case, data, held, epsilon, seed)) < 0.65
 
 
 def test_a_short_block_of_before_does_not_push_aside_those_that_know_more() -> None:

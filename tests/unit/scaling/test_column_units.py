@@ -12,7 +12,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.loops import INTERCEPT
 from streamdp.optim.losses import Softmax
 from streamdp.optim.newton import Newton
-from streamdp.scaling.column_units import ERROR, LEAST, WIDE, moved, searched
+from streamdp.scaling.column_units import ERROR, LEAST, NEAR, WIDE, moved, searched
 from streamdp.scaling.column_units import FAR as FARTHEST
 from streamdp.scaling.units import FAR, FAR_OF_NUMBERS, MOST, Units
 
@@ -168,12 +168,12 @@ def test_columns_that_leave_their_place_get_wider_units_around_where_they_are() 
     rows = np.column_stack([(X - units[0]) * units[1], np.ones(len(X))])
     moments = rows.T @ rows / len(rows)
     for times in (1.0, 0.3):  # any weight
-        found = moved(units, times * moments, times * 0.01, FARTHEST)
+        found = moved(units, times * moments, times * 0.01, 0.0, FARTHEST)
         np.testing.assert_array_equal(found[:, [0, 3]], units[:, [0, 3]])  # where it was; and one that is not scaled
         assert found[0, 1:3] == pytest.approx([0.3, 0.5], abs=0.02)
         assert found[1, 1:3] == pytest.approx([1.0, 1.4], abs=0.05)  # none below 1
-        np.testing.assert_allclose(moved(units, times * moments, times * 0.01, WIDE)[1, 0], 14.0, rtol=0.03)
-    np.testing.assert_array_equal(moved(units, moments, 100.0, WIDE), units)  # noise hides all
+        np.testing.assert_allclose(moved(units, times * moments, times * 0.01, 0.0, WIDE)[1, 0], 14.0, rtol=0.03)
+    np.testing.assert_array_equal(moved(units, moments, 100.0, NEAR, WIDE), units)  # noise hides all
 
 
 def test_a_unit_that_is_far_too_wide_becomes_narrower() -> None:
@@ -181,7 +181,7 @@ def test_a_unit_that_is_far_too_wide_becomes_narrower() -> None:
     rng, units = np.random.default_rng(7), np.array([[0.0] * 3, [2.0, 2.0, 8.0]])
     X = np.column_stack([rng.normal(0.1, 0.05, 4000), rng.normal(0.1, 0.15, 4000), np.zeros(4000)])
     rows = np.column_stack([(X - units[0]) * units[1], np.ones(len(X))])
-    found = moved(units, rows.T @ rows / len(rows), 1e-4, WIDE)
+    found = moved(units, rows.T @ rows / len(rows), 1e-4, NEAR, math.inf)
     assert found[:, 0] == pytest.approx([0.1, 6.3], rel=0.05)
     np.testing.assert_array_equal(found[:, 1], units[:, 1])  # by less than a half of the usual: the gain is small
     assert found[1, 2] == MOST
@@ -190,9 +190,9 @@ def test_a_unit_that_is_far_too_wide_becomes_narrower() -> None:
 def test_noise_makes_no_units_of_columns_that_are_alike() -> None:
     rng, units = np.random.default_rng(8), np.array([[0.0] * 100, [2.0] * 100])
     moments = np.diag(np.append(np.full(100, 0.64) + 0.25 * rng.standard_normal(100), 1.0))
-    np.testing.assert_array_equal(moved(units, moments, 0.25, WIDE), units)
+    np.testing.assert_array_equal(moved(units, moments, 0.25, NEAR, WIDE), units)
     moments[:50, :50] += 3 * np.eye(50)
-    other = moved(units, moments, 0.25, WIDE)[1] != units[1]
+    other = moved(units, moments, 0.25, NEAR, WIDE)[1] != units[1]
     assert other[:50].all()
     assert other[50:].sum() <= 3
 
