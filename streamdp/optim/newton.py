@@ -55,7 +55,6 @@ _PRIOR = 0.5  # the weight of a Hessian from before a change
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _KNOWING = 0.25  # of the most information of a block: the least of those that all are compared with
 _BENT = 0.3  # the share by which a gradient may change otherwise than by A on the way to the answer
-_WRONG = 1.25  # times the noise of a share: where it makes A wrong by more than .16, there are no intervals
 _FLOOR = 0.3  # of the noise of A, for rounds about the same records
 _LOST = 100.0  # a deviation of coefficients over sigma, far above any prior's
 _STEP = 2.0  # about the most by which a step moves the intercept, over sigma
@@ -237,7 +236,7 @@ class Newton(Growing):
         share = float(hessian[-1, -1]) / model.weight  # p (1 - p), of which noise in p changes 1 - 2 p, and so all of A
         wrong = noise / float(hessian[-1, -1]) * math.sqrt(max(0.0, 1 - 4 * share)) / math.sqrt(2 * q)
         least = max(float(np.linalg.eigvalsh(hessian)[0]), 0.0)
-        return hessian, math.hypot(math.sqrt(state.variance) * share, _WRONG * wrong * least)
+        return hessian, math.hypot(math.sqrt(state.variance) * share, wrong * least)
 
     @property
     def _unseen(self) -> np.ndarray:
