@@ -370,10 +370,12 @@ class Newton(Growing):
         deviation = self.deviation * (1.0 if probes is None else probes.louder)
         self.learn([Round(asked, total, deviation)], size, self._information(size, deviation))
         if self._scaled.size:
-            q, most = self.curvature.columns, column_units.WIDE if self.curvature.loss.keeps_tails else column_units.FAR
+            q, tails = self.curvature.columns, self.curvature.loss.keeps_tails
+            most = column_units.WIDE if tails else column_units.FAR
             self._refit(full(total[self.curvature.parameters :], q) / size, deviation / size, 0.0, most)
-            average, error = self.state.hessian(q), math.sqrt(self.state.variance)  # of all, as files may be sorted
-            self._refit(average, error, column_units.NEAR, math.inf)
+            if tails:  # by all batches, as files may be sorted
+                average, error = self.state.hessian(q), math.sqrt(self.state.variance)
+                self._refit(average, error, column_units.NEAR, math.inf)
         if self._follow and found is None:
             self.follow(_SURE)
 
