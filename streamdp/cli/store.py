@@ -50,7 +50,7 @@ def status(
     store, job = store_of(store, job)
     model = present(store, job)
     snapshot = model.snapshot
-    reasons = [*filter(None, [snapshot.doubt]), *doubts(model.estimator, snapshot.counts)]
+    reasons = [*snapshot.doubts, *doubts(model.estimator, snapshot.counts)]
     if snapshot.waiting and not snapshot.counts.learned and (sentence := opening(model.estimator)) is not None:
         reasons.append(f"{sentence}; {snapshot.waiting:,} wait")
     rows = {

@@ -47,8 +47,7 @@ def description(job: Job) -> dict[str, object]:
         "private": achieved.private,
     }
     schema = model.definition.schema_.model_dump(mode="json", exclude_none=True)
-    reasons = doubts(model.estimator, model.snapshot.counts, model.quality)
-    doubtful = [*filter(None, [model.snapshot.doubt]), *reasons]
+    doubtful = [*model.snapshot.doubts, *doubts(model.estimator, model.snapshot.counts, model.quality)]
     found = {"schema": schema, "guarantee": guarantee, "statement": statement(job), "doubts": doubtful}
     found["unpublished"] = job.unpublished
     return summary(job) | found | shown_of_stream(job)

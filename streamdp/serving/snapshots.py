@@ -41,7 +41,7 @@ class Model:
     @cached_property
     def doubts(self) -> list[str]:
         """Why it may be no better than a constant, as sentences, which are shown with it and with its predictions."""
-        return [*of_model(self.estimator, self.quality), *filter(None, [self.snapshot.doubt])]
+        return [*of_model(self.estimator, self.quality), *self.snapshot.doubts]
 
     @property
     def change(self) -> str | None:

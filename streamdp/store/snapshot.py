@@ -71,6 +71,11 @@ class Snapshot:
     doubt: str = ""  # what a public holdout says against the model, as it was noted after a commit; "": nothing
 
     @property
+    def doubts(self) -> list[str]:
+        """The `doubt`, if there is one."""
+        return [self.doubt] * bool(self.doubt)
+
+    @property
     def commit(self) -> tuple[int, float]:
         """The number and the time of the commit, because a store that was made anew counts from 1 again."""
         return self.seq, self.committed_at
