@@ -7,7 +7,8 @@ steps by noisy Hessians, and AdaSSP; the linear models of diffprivlib at the sam
 noise; and the best constant. Cells are the median of the draws and the worst one. delta = 1e-6, and none for local
 reports and diffprivlib. Noise comes from seeded generators, which are for measuring only.
 
-diffprivlib has an environment of its own, which `make ordinary` installs.
+diffprivlib has an environment of its own, which `make ordinary` installs. The scores of peers are kept beside it, in
+`.venv/.peers`, until this file or one of `shared` changes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from joblib import Memory
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss, roc_auc_score
 from threadpoolctl import threadpool_limits
@@ -551,28 +553,36 @@ Scores = dict[str, list[float]]
 DOUBTED = "doubted {}"
 
 
-def scores(name: str, epsilons: Sequence[float], draws: int, trusts: Sequence[str], part: float = 1.0) -> list[Scores]:
-    """The scores of each learner in each draw, for each epsilon. `part`: of the records."""
-    case, columns = (TABLES | WIDE)[name], [*HEAD[2:], *map(DOUBTED.format, trusts)]
-    found: list[Scores] = [{column: [] for column in columns} for _ in epsilons]
+@Memory(_ROOT / ".venv/.peers", verbose=0).cache
+def of_peers(name: str, seed: int, epsilons: Sequence[float], part: float, code: str) -> list[dict[str, float]]:
+    """The scores of all that is not ours in one draw, for each epsilon: they stay if no `code` changes."""
+    case, rng = (TABLES | WIDE)[name], np.random.default_rng([seed, 5])
+    data, held = case.drawn(rng, part)
+    free = case.score(held, descent(case, data, held, math.inf, rng))
+    usual = case.score(held, constant(case, data, held))
+    found = []
+    for epsilon, other in zip(epsilons, of_diffprivlib(case, data, held, epsilons, seed), strict=True):
+        able = {peer: learn for peer, (learn, of) in PEERS.items() if of(case)}
+        one = {peer: case.score(held, learn(case, data, held, epsilon, rng)) for peer, learn in able.items()}
+        found.append(one | {DIFFPRIVLIB: case.score(held, other), "no privacy": free, "constant": usual})
+    return found
+
+
+def scores(
+    draw: tuple[str, int], epsilons: Sequence[float], trusts: Sequence[str], part: float = 1.0
+) -> list[dict[str, float]]:
+    """The score of each learner on a table in one draw (name, seed), for each epsilon. `part`: of the records."""
+    name, seed = draw
+    case = (TABLES | WIDE)[name]
+    code = "".join(path.read_text() for path in (Path(__file__), *sorted((_ROOT / "benchmarks/shared").glob("*.py"))))
     with threadpool_limits(1):  # small matrices: more threads cost more than they give
-        for seed in range(draws):
-            rng = np.random.default_rng([seed, 5])
-            data, held = case.drawn(rng, part)
-            free = case.score(held, descent(case, data, held, math.inf, rng))
-            usual = case.score(held, constant(case, data, held))
-            others = of_diffprivlib(case, data, held, epsilons, seed)
-            for epsilon, of_one, other in zip(epsilons, found, others, strict=True):
-                of_one[DIFFPRIVLIB].append(case.score(held, other))
-                for trust in (one for one in trusts if one != "shuffler" or name not in WIDE):
-                    model = learned(trust, case, data, epsilon, seed)
-                    of_one[trust].append(case.score(held, predicted(case, model, held)))
-                    of_one[DOUBTED.format(trust)].append(bool(model.doubts))
-                for peer, (learn, able) in PEERS.items():
-                    if able(case):
-                        of_one[peer].append(case.score(held, learn(case, data, held, epsilon, rng)))
-                of_one["no privacy"].append(free)
-                of_one["constant"].append(usual)
+        found: list[dict[str, float]] = of_peers(name, seed, epsilons, part, code)
+        data, held = case.drawn(np.random.default_rng([seed, 5]), part)
+        for epsilon, of_one in zip(epsilons, found, strict=True):
+            for trust in (one for one in trusts if one != "shuffler" or name not in WIDE):
+                model = learned(trust, case, data, epsilon, seed)
+                of_one[trust] = case.score(held, predicted(case, model, held))
+                of_one[DOUBTED.format(trust)] = bool(model.doubts)
     return found
 
 
@@ -618,14 +628,19 @@ SAID = ["doubted", "worse than the constant", "up to half of the way to no priva
 def tables(quick: bool) -> str:
     """All tables and the goals; for a look, two draws at one epsilon."""
     epsilons = (1.0,) if quick else EPSILONS
-    measure = partial(scores, epsilons=epsilons, draws=2 if quick else DRAWS, trusts=[*TRUSTS])
+    seeds, found = range(2 if quick else DRAWS), dict[str, list[Scores]]()
+    measure = partial(scores, epsilons=epsilons, trusts=[*TRUSTS])
     with ProcessPoolExecutor(PROCESSES) as pool:
-        found = dict[str, list[Scores]]()
+        drawn = pool.map(measure, product(TABLES | WIDE, seeds))
 
         def rows() -> Iterator[list[str]]:
-            for name, of_one in zip(TABLES | WIDE, pool.map(measure, TABLES | WIDE), strict=True):
-                found[name] = of_one
-                for epsilon, row in zip(epsilons, of_one, strict=True):
+            for name in TABLES | WIDE:
+                draws = [next(drawn) for _ in seeds]
+                found[name] = [
+                    {key: [one[key] for one in each if key in one] for key in (*HEAD[2:], *map(DOUBTED.format, TRUSTS))}
+                    for each in zip(*draws, strict=True)
+                ]
+                for epsilon, row in zip(epsilons, found[name], strict=True):
                     yield [name, f"{epsilon:g}", *(_cell(row[column]) for column in HEAD[2:])]
 
         cells = table(HEAD, rows())
