@@ -372,10 +372,7 @@ class Newton(Growing):
         if self._scaled.size:
             q, tails = self.curvature.columns, self.curvature.loss.keeps_tails
             most = column_units.WIDE if tails else column_units.FAR
-            self._refit(full(total[self.curvature.parameters :], q) / size, deviation / size, 0.0, most)
-            if tails:  # by all batches, as files may be sorted
-                average, error = self.state.hessian(q), math.sqrt(self.state.variance)
-                self._refit(average, error, column_units.NEAR, math.inf)
+            self._refit(self.state.hessian(q), math.sqrt(self.state.variance), column_units.NEAR * tails, most)
         if self._follow and found is None:
             self.follow(_SURE)
 
