@@ -30,7 +30,7 @@ from streamdp.optim.curvature import Curvature
 from streamdp.optim.cuts import ROOM, UNEVEN, Cuts
 from streamdp.optim.growing import Growing
 from streamdp.optim.losses import Logistic
-from streamdp.optim.newton_state import State, bend_of, full, slope_of
+from streamdp.optim.newton_state import State, bend_of, slope_of
 from streamdp.optim.secants import Secants
 from streamdp.optim.shrinkage import pooled, shrunk
 from streamdp.reading import change

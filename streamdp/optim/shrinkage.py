@@ -6,6 +6,7 @@ accuracy only. The prior, and that of what each group has of its own: docs/proof
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,24 +39,27 @@ def pooled(
     """Return a noisy mean of products of columns (q, q), nearer to columns that are alike, and what noise is left.
 
     The noise of `matrix` has this `variance` on the entries of its svec; its last column is that of the intercept. The
-    diagonal goes to its mean, and that of the columns `own`, which groups have of their own, to another one. The
-    products of different columns go to 0, and so do the means in the last column, each by the share of their squares
-    that is noise (Ledoit and Wolf 2004, with a noise that is known; few entries by less, as of James and Stein 1961).
-    Columns that are `apart` are 0 or their slope in `slopes` (k,), and
-    only one of them is not 0: their products are 0, in `matrix`, too; their means and squares show one share, which is
-    `likely`. What is left are variances (q, q).
+    diagonal goes to its mean, and that of the columns `own`, which groups have of their own, to another one. The means
+    in the last column go to 0, and the products of different columns to those of independent columns with these means,
+    each by the share of their squares that is noise (Ledoit and Wolf 2004, with a noise that is known; few entries by
+    less, as of James and Stein 1961). Columns that are `apart` are 0 or their slope in `slopes` (k,), and only one of
+    them is not 0: their products are 0, in `matrix`, too; their means and squares show one share, which is `likely`.
+    What is left are variances (q, q).
     """
     q, k, found = len(matrix), len(matrix) - 1, matrix.copy()
     others = np.setdiff1d(np.arange(k), np.concatenate([[], *apart]))
     zeros = sum(len(columns) * (len(columns) - 1) / 2 for columns in apart)
-    products = matrix[:k, :k] - np.diag(np.diag(matrix)[:k])
+    means = np.zeros(k)
+    means[others] = kept(variance * (len(others) - 2) / 2, matrix[others, k]) * matrix[others, k]
+    alone = np.outer(means, means) / max(float(matrix[k, k]), math.sqrt(variance), 1e-9)
+    products = matrix[:k, :k] - alone
+    np.fill_diagonal(products, 0.0)
     share = kept(variance * (k * (k - 1) / 2 - zeros - 2), products)
-    found[:k, :k] = share * products
+    found[:k, :k] = alone + share * products
     grouped = np.isin(others, own)
     for like in (others[grouped], others[~grouped]):
         found[like, like], _ = alike(np.diag(matrix)[like], variance)
-    means = kept(variance * (len(others) - 2) / 2, matrix[others, k]) * matrix[others, k]
-    found[others, k] = found[k, others] = means
+    found[others, k] = found[k, others] = means[others]
     left = np.full((q, q), min(1.0, share + 1 / q) * variance)
     levels = np.setdiff1d(np.arange(k), others)
     slope = slopes[levels]

@@ -50,7 +50,7 @@ def ended(units: np.ndarray) -> np.ndarray:
 
 
 def moved(units: np.ndarray, moments: np.ndarray, error: float, least: float, most: float) -> np.ndarray:
-    """Return the units (2, p) after a batch that saw a model: others around the columns that need them.
+    """Return the units (2, p) after batches that saw a model: others around the columns that need them.
 
     Those have a root mean square below `least` or above `most` in theirs, by twice the error, and the `USUAL` one in
     the new units.

@@ -112,15 +112,16 @@ def test_a_few_records_with_far_too_wide_bounds_give_about_the_constant(kind: An
     assert np.mean(errors) < 1.1 * np.mean(np.abs(y - 70))
 
 
-def test_means_of_columns_that_are_not_small_leave_the_noise_of_products_in_none() -> None:
-    """Rare flags are 0 almost always, so their means are not those of their units."""
+def test_products_of_columns_that_are_off_their_centres_are_those_of_their_means() -> None:
+    """Rare flags are 0 almost always, so their means are not those of their units. Only their noise is left."""
     rng, q = np.random.default_rng(3), 60
-    truth = np.eye(q)
-    truth[:-1, -1] = truth[-1, :-1] = 0.5
+    means = np.append(np.full(q - 1, 0.5), 1.0)
+    truth = np.outer(means, means) + np.diag(np.append(np.full(q - 1, 0.75), 0.0))
     noise = np.triu(rng.standard_normal((q, q)), 1) * 0.1
     found, left = pooled(truth + noise + noise.T, 2 * 0.1**2, (), np.ones(q - 1))
-    assert np.abs(found - truth)[:-1, :-1].max() < 0.03
-    assert np.abs(found - truth)[-1, :-1].max() > 0.1
+    wrong = found - truth
+    assert np.sqrt(np.mean(wrong[:-1, :-1] ** 2)) < 0.075  # those of two means, .5 times .1 each
+    assert np.abs(wrong)[-1, :-1].max() > 0.1
     assert left.max() < 0.1 * 2 * 0.1**2
 
 
