@@ -38,14 +38,15 @@ def check(
     stop, because no record fits, or more do not fit than source.max_bad_share.
     """
     from streamdp.cli.settings import assigned
-    from streamdp.config.checking import admitted, empty_places, stops
+    from streamdp.config.checking import admitted, stops
+    from streamdp.config.empty import EmptyPlacesError
     from streamdp.config.job import load_config
 
-    chosen = assigned(assignments or ())
-    if not chosen and (places := empty_places(job)):
-        typer.echo(json.dumps({"problems": places}, indent=2) if as_json else "\n".join(places))
-        raise typer.Exit(2)
-    config = load_config(job, chosen)
+    try:
+        config = load_config(job, assigned(assignments or ()))
+    except EmptyPlacesError as error:
+        typer.echo(json.dumps({"problems": error.places}, indent=2) if as_json else "\n".join(error.places))
+        raise typer.Exit(2) from None
     found = _inspected(config)
     problem, within = stops(config, found), admitted(config, found)
     report = _report(config, found, within, _planned(config, found, within), [] if problem is None else [problem])

@@ -2,9 +2,8 @@
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.prospect import Prospect, prospect
 from streamdp.config.settings import ReadConfig
 from streamdp.config.trust import loss_of_mean
-from streamdp.config.yaml12 import YamlText
 from streamdp.data.inspection import OFTEN, Inspection
 from streamdp.errors import ConfigError, NothingLearnedError, SourceError, TooManyBadRecordsError
 from streamdp.estimators.traps import FAR
@@ -29,43 +27,6 @@ _MANY = 16
 """A topic whose records are enough for so many workers needs no word about their number."""
 BLOCK = 65_536
 """How many records `first_block` looks at, and how many messages of a topic `inspect`."""
-
-_FIXES = {
-    "feature": "write the bounds [low, high] of a number, or a list of categories, or delete the line",
-    "schema.target.column": "write the name of the column to predict",
-    "schema.target.bounds": "write the public bounds [low, high]",
-    "schema.target.classes": "write the labels, at least two",
-    "model.trust": "write nobody, process, window or shuffler",
-}
-"""What to write for settings that a draft leaves empty, and that a job needs."""
-
-
-def empty_places(path: str) -> list[str]:
-    """List the places of `path` that are to be filled in, one sentence each; `ConfigError` if it is no YAML file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return []  # `load_config` says why
-    document, out = YamlText(text, path), []
-    found = dict(_settings(document.data))
-    either = ("schema", "target", "bounds"), ("schema", "target", "classes")
-    answered = any(found.get(place) is not None for place in either)
-    for place in [place for place, value in found.items() if value is None and not (answered and place in either)]:
-        match place:
-            case ("schema", "features", _) | ("schema", "features", _, "bounds" | "categories"):
-                setting = "feature"
-            case _:
-                setting = ".".join(place)
-        if (fix := _FIXES.get(setting)) is not None:
-            out.append(f"{path}, line {document.line(place)}: {'.'.join(place)} is empty: {fix}")
-    return out
-
-
-def _settings(value: Mapping[object, object], place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """The settings of nested mappings by their keys."""
-    for key, inner in value.items():
-        here = (*place, str(key))
-        yield from _settings(inner, here) if isinstance(inner, dict) else [(here, inner)]
 
 
 def readable(job: JobConfig) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_args
 from pydantic import Field, ValidationError, model_validator
 
 from streamdp.config.definition import Definition
+from streamdp.config.empty import check_filled
 from streamdp.config.file import FileSourceConfig, FileType
 from streamdp.config.http import (
     BATCH_SECONDS,
@@ -320,8 +321,8 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
     """Read a `job.yaml`.
 
     Relative paths in it are relative to its folder. `assignments` replace settings of the file at `path`: their keys
-    from the outermost, and their values. Raises `ConfigError`; the message names the file, the line and the key, and
-    shows no value.
+    from the outermost, and their values. Raises `EmptyPlacesError`, or another `ConfigError`; the message names the
+    file, the line and the key, and shows no value.
     """
     try:
         with file_errors(ConfigError, path):
@@ -332,6 +333,7 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
     document = YamlText(text, str(path))
     for keys, value in assignments:
         assign(document.data, keys, value)
+    check_filled(document, str(path))
 
     def where(place: Sequence[str | int]) -> str:
         given = any(tuple(place[: len(keys)]) == tuple(keys[: len(place)]) for keys, _ in assignments if place)

@@ -69,7 +69,8 @@ def test_check_names_each_place_to_fill_in(data: Path, quick: Quick) -> None:
     for line, name in zip(lines, ["age", "sex", "city", "Größe", '"odd: name"', "no", "id", "bounds"], strict=True):
         number = int(re.search(r"line (\d+)", line)[1])
         assert text[number - 1].strip().startswith(f"{name}:")
-    assert quick("run", "job.yaml")[0] == 2
+    assert quick.error(2, "run", "job.yaml") == f"streamdp: {lines[0]}; 7 more: `streamdp check` lists them\n"
+    assert quick("check", "job.yaml", "--set", "budget=eps=1")[1] == out
 
 
 @pytest.mark.parametrize("target", ["wage", "city", "married"])

@@ -1,0 +1,50 @@
+"""The places of a job that a draft leaves empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from streamdp.config.yaml12 import YamlText
+from streamdp.errors import ConfigError
+
+_FIXES = {
+    "feature": "write the bounds [low, high] of a number, or a list of categories, or delete the line",
+    "schema.target.column": "write the name of the column to predict",
+    "schema.target.bounds": "write the public bounds [low, high]",
+    "schema.target.classes": "write the labels, at least two",
+    "model.trust": "write nobody, process, window or shuffler",
+}
+"""What to write for settings that a draft leaves empty, and that a job needs."""
+
+
+class EmptyPlacesError(ConfigError):
+    """Places of a job are to be filled in: `places` has a sentence for each, and the message the first one."""
+
+    def __init__(self, places: Sequence[str]) -> None:
+        more = f"; {len(places) - 1} more: `streamdp check` lists them" if places[1:] else ""
+        super().__init__(places[0] + more)
+        self.places = places
+
+
+def check_filled(document: YamlText, path: str) -> None:
+    """Raise `EmptyPlacesError` if places of the job at `path` are to be filled in."""
+    out, found = [], dict(_settings(document.data))
+    either = ("schema", "target", "bounds"), ("schema", "target", "classes")
+    answered = any(found.get(place) is not None for place in either)
+    for place in [place for place, value in found.items() if value is None and not (answered and place in either)]:
+        match place:
+            case ("schema", "features", _) | ("schema", "features", _, "bounds" | "categories"):
+                setting = "feature"
+            case _:
+                setting = ".".join(place)
+        if (fix := _FIXES.get(setting)) is not None:
+            out.append(f"{path}, line {document.line(place)}: {'.'.join(place)} is empty: {fix}")
+    if out:
+        raise EmptyPlacesError(out)
+
+
+def _settings(value: Mapping[object, object], place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """The settings of nested mappings by their keys."""
+    for key, inner in value.items():
+        here = (*place, str(key))
+        yield from _settings(inner, here) if isinstance(inner, dict) else [(here, inner)]
