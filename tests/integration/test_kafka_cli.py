@@ -588,19 +588,11 @@ HIDDEN = "hunter2"
         ("  topic: t\n", "", 2, "source.topic: missing setting"),
         ("  topic: t\n", f"  topic: t\n  start: {HIDDEN}\n", 5, "source.start: "),
         ("  dead_letter_topic: dead", f"  dead_letters: {HIDDEN}\n  dead_letter_topic: dead", 6, "not both"),
-        (
-            "  options:\n",
-            f"  options:\n    sasl_plain_password: {HIDDEN}\n",
-            7,
-            "options.sasl_plain_password: a secret",
-        ),
+        ("  options:\n", f"  options:\n    sasl_plain_password: {HIDDEN}\n", 7,
+            "options.sasl_plain_password: a secret"),
         ("  options:\n", f"  options:\n    SSL_Password: {HIDDEN}\n", 7, "options.SSL_Password: a secret"),
-        (
-            "  options:\n",
-            f"  options:\n    ssl_cafile: {{vault: {HIDDEN}}}\n",
-            7,
-            "options.ssl_cafile: expected a value",
-        ),
+        ("  options:\n", f"  options:\n    ssl_cafile: {{vault: {HIDDEN}}}\n", 7,
+            "options.ssl_cafile: expected a value"),
         ("  subject: tail\n", "", 18, "cap: needs schema.subject"),
         ("  options:\n", "  options:\n    sasl_plain_password: {env: NO_SUCH}\n", None, "sasl_plain_password: the env"),
         ("  options:\n", "  options:\n    sasl_plain_password: {file: none}\n", None, "password: cannot read the file"),
@@ -608,7 +600,7 @@ HIDDEN = "hunter2"
         ("  options:\n", f"  options:\n    no_such_option: {HIDDEN}\n", None, "no_such_option"),
         ("x", "x", None, "source.brokers: missing setting; add it, or set STREAMDP_KAFKA"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_a_job(quick: Quick, tmp_path: Path, old: str, new: str, line: int | None, said: str) -> None:
     (tmp_path / "job.yaml").write_text(PLAIN.replace(old, new, 1))
     code, out, err = quick("run", "job.yaml", bootstrap=None if "brokers" in said else "127.0.0.1:9")

@@ -67,17 +67,8 @@ _BUDGETS = {
     "gaussian": ["mu=1", "mu=9.5367431640625e-07", "mu=1048576", "eps=1,delta=1e-06", "eps=0.5,delta=1e-300"],
 }
 _BAD_BUDGETS = [
-    "eps=0",
-    "eps=1e9",
-    "mu=1,eps=1",
-    "eps=inf",
-    "eps=1,delta=1",
-    "EPS=1",
-    "eps= 1",
-    "eps=1_0",
-    "mu=-1",
-    "eps=1e-7",
-]
+    "eps=0", "eps=1e9", "mu=1,eps=1", "eps=inf", "eps=1,delta=1", "EPS=1", "eps= 1", "eps=1_0", "mu=-1", "eps=1e-7",
+]  # fmt: skip
 
 
 def document_of(agreement: dict[str, Any], theta: list[float], scales: list[list[float]], ask: Any) -> dict[str, Any]:

@@ -32,26 +32,11 @@ from tests.support.paths import ROOT
 
 _SUBREAPER = 36
 _LOADED = (
-    "confluent_kafka",
-    "cryptography.hazmat.primitives.ciphers",
-    "fastapi",
-    "kafka",
-    "orjson",
-    "prometheus_client",
-    "psycopg",
-    "pydantic.fields",
-    "pydantic.v1",
-    "scipy.special",
-    "streamdp.cli.main",
-    "streamdp.config.kafka",
-    "streamdp.runtime.runner",
-    "streamdp.store.store",
-    "typer._adapters",
-    "uvicorn.lifespan.on",
-    "uvicorn.loops.asyncio",
-    "uvicorn.protocols.http.h11_impl",
-    "yaml",
-)
+    "confluent_kafka", "cryptography.hazmat.primitives.ciphers", "fastapi", "kafka", "orjson", "prometheus_client",
+    "psycopg", "pydantic.fields", "pydantic.v1", "scipy.special", "streamdp.cli.main", "streamdp.config.kafka",
+    "streamdp.runtime.runner", "streamdp.store.store", "typer._adapters", "uvicorn.lifespan.on",
+    "uvicorn.loops.asyncio", "uvicorn.protocols.http.h11_impl", "yaml",
+)  # fmt: skip
 _ROOMS = ("cli", "config", "data", "estimators", "optim", "protocol", "runtime", "service", "serving", "store")
 
 

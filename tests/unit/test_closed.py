@@ -378,19 +378,11 @@ class Fourth:
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        cap_numbers,
-        partial(spend_numbers, amounts=None, n=1),
-        partial(shared_numbers, numbers=np.array([1, 2])),
-        partial(with_amount, value=1.0),
-        in_words,
-        spend_terms,
-        lambda budget: check_counts(budget, PureDP(1)),
-        lambda budget: RenewingCap(budget, 60).in_span(),
-        lambda budget: HeldPure(budget, []),
-        lambda budget: PanPure(budget, []),
-    ],
-)
+    [cap_numbers, partial(spend_numbers, amounts=None, n=1), partial(shared_numbers, numbers=np.array([1, 2])),
+        partial(with_amount, value=1.0), in_words, spend_terms, lambda budget: check_counts(budget, PureDP(1)),
+        lambda budget: RenewingCap(budget, 60).in_span(), lambda budget: HeldPure(budget, []),
+        lambda budget: PanPure(budget, [])],
+)  # fmt: skip
 def test_a_budget_of_a_kind_that_is_not_known_is_refused(asked: Any) -> None:
     """Six of these returned None, or ended in an assertion, which no caller expects and which -O removes."""
     with pytest.raises(BudgetError, match=r"expected PureDP|cannot count|expected a budget"):

@@ -11,17 +11,8 @@ from tests.support.paths import ROOT
 
 # Each of them takes a tenth of a second or more to load, and is needed only later, or by some.
 HEAVY = [
-    "numba",
-    "pandas",
-    "polars",
-    "sqlalchemy",
-    "dp_accounting",
-    "matplotlib",
-    "pydantic",
-    "sklearn",
-    "typer",
-    "rich",
-]
+    "numba", "pandas", "polars", "sqlalchemy", "dp_accounting", "matplotlib", "pydantic", "sklearn", "typer", "rich",
+]  # fmt: skip
 
 
 def loaded(statement: str) -> set[str]:

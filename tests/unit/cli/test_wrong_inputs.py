@@ -137,18 +137,12 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
     (DATA.replace("age,", "Age,").encode(), 3, "did you mean 'Age'?"),
     (DATA.replace(",", ";").encode(), 3, "is the delimiter right (source.delimiter)?"),
     (DATA.replace("23,", ",").replace("54,", ",").encode(), 3, "missing in column 'age'"),
-    (
-        DATA.replace("Paris", "Rome").encode(),
-        3,
-        "'city' (40); nothing was learned or spent; 'city': declare its other values",
-    ),
+    (DATA.replace("Paris", "Rome").encode(), 3,
+        "'city' (40); nothing was learned or spent; 'city': declare its other values"),
     (DATA.replace("true", "x").replace("FALSE", "y").encode(), 3, "unknown category in column 'married'"),
     (DATA.replace(SECRET, "cheap").replace(",60", ",dear").encode(), 3, "not a number in column 'wage'"),
-    (
-        DATA.replace("\n2", "\n\xe9", 1).encode("latin-1") + b"\xff\n" * 500,
-        3,
-        "501 of the first 580 records (86 %) do not fit the schema",
-    ),
+    (DATA.replace("\n2", "\n\xe9", 1).encode("latin-1") + b"\xff\n" * 500, 3,
+        "501 of the first 580 records (86 %) do not fit the schema"),
     (gzip.compress(DATA.encode(), mtime=0)[:60], 3, "ends in the middle of its gzip stream"),
     (DATA.encode().partition(b"\n")[0] + b"\n1,2\n3,4\n", 3, "too few fields"),
     (b"PK\x03\x04" + b"x" * 200, 3, "is a zip file: unpack it first"),
@@ -156,14 +150,11 @@ FILES: list[tuple[bytes, int, str]] = [  # the data, the exit code, and what the
     (DATA.encode("utf-16"), 3, "set source.encoding: utf-16"),
     (DATA.replace("\n", "\r").encode(), 3, "lines end in LF or CRLF, not in CR"),
     (DATA.replace(SECRET, '"4711,25"').encode(), 3, "or source.decimal, source.thousands or"),
-    (
-        DATA.replace("Lyon", "Ly\xf6n").encode("latin-1"),
-        3,
-        "not utf8 (40); nothing was learned or spent; set source.encoding",
-    ),
+    (DATA.replace("Lyon", "Ly\xf6n").encode("latin-1"), 3,
+        "not utf8 (40); nothing was learned or spent; set source.encoding"),
     (DATA.replace("when", "gr\xf6\xdfe").encode("latin-1"), 3, "source.encoding: cp1252"),
     ("\n".join(DATA.splitlines()[1:]).encode(), 3, "does the data begin with a line of column names?"),
-]
+]  # fmt: skip
 
 COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("check", 2, "Missing argument"),

@@ -263,20 +263,9 @@ def test_bounds_reach_the_estimator_those_of_the_target_in_its_scale(kind: str) 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [
-        ("no", "no"),
-        ("010", "010"),
-        ("1:30", "1:30"),
-        ("2024-01-01", "2024-01-01"),
-        ("1e-6", 1e-6),
-        ("-3", -3),
-        ("true", True),
-        ("~", None),
-        ("", None),
-        ("'1'", "1"),
-        ("+.5", 0.5),
-    ],
-)
+    [("no", "no"), ("010", "010"), ("1:30", "1:30"), ("2024-01-01", "2024-01-01"), ("1e-6", 1e-6), ("-3", -3),
+        ("true", True), ("~", None), ("", None), ("'1'", "1"), ("+.5", 0.5)],
+)  # fmt: skip
 def test_yaml_scalars_are_what_they_look_like(text: str, value: object) -> None:
     read = YamlText(f"a: {text}", "x").data["a"]
     assert read == value

@@ -54,11 +54,9 @@ BY_DAY = {"trust": "nobody", "every": "1 day"}
 WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "a larger budget": ([(job(), 9)], job(budget="eps=2"), "spent eps=1 in all and now spends eps=2"),
     "a larger cap": ([(job(), 9)], job("eps=4"), "could spend eps=3 and now eps=4"),
-    "the delta of a cap for more, smaller spends": (
-        [(job("eps=20", model={"trust": "process"}), 9)],
+    "the delta of a cap for more, smaller spends": ([(job("eps=20", model={"trust": "process"}), 9)],
         job("eps=20", "eps=0.5", model={"trust": "process"}),
-        "now eps=20,delta=4e-07 (cap: eps=20,delta=2e-07 keeps it)",
-    ),
+        "now eps=20,delta=4e-07 (cap: eps=20,delta=2e-07 keeps it)"),
     "another kind of cap": ([(job(), 9)], job("mu=50"), "could spend eps=3 and now mu=50, a cap of another kind"),
     "a cap with delta": ([(job(), 9)], job("eps=300,delta=1e-5"), "a cap of another kind"),
     "a cap that renews": ([(job(), 9)], job("eps=3 per 1 minute"), "a cap of another kind"),
@@ -66,60 +64,35 @@ WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "a total removed": ([(job("eps=3 per 1 day, total eps=3"), 9)], job("eps=3 per 1 day"), "a cap of another kind"),
     "a larger total": ([(job("eps=3 per 1 day, total eps=3"), 9)], job("eps=3 per 1 day, total eps=4"), "total eps=4"),
     "answers": ([(job("eps=30"), 9)], job("eps=30", validation={"budget": "eps=9"}), "now spends eps=10"),
-    "a cap after a new model that learned nothing": (
-        [(job(), 9), (job(model={"trust": "nobody", "eta": 0.5}), 0)],
-        job("eps=4", model={"trust": "nobody", "eta": 0.5}),
-        "could spend eps=3 and now eps=4",
-    ),
+    "a cap after a new model that learned nothing": ([(job(), 9), (job(model={"trust": "nobody", "eta": 0.5}), 0)],
+        job("eps=4", model={"trust": "nobody", "eta": 0.5}), "could spend eps=3 and now eps=4"),
     "a cap that was lower in between": ([(job(), 9), (job("eps=2"), 0)], job(), "could spend eps=2 and now eps=3"),
-    "trust": (
-        [(job(DELTA), 9)],
-        job(DELTA, model={"trust": "process"}),
-        "for trust: nobody and are now for trust: proc",
-    ),
+    "trust": ([(job(DELTA), 9)], job(DELTA, model={"trust": "process"}),
+        "for trust: nobody and are now for trust: proc"),
     "a delta": ([(job(DELTA), 9)], job(DELTA, "eps=1,delta=1e-6"), "now spends eps=1,delta=1e-06"),
     "people by another column": ([(job(), 9)], job(subject="plane"), "by plane (text) and no longer by who (text)"),
-    "people of windows by another column": (
-        [(job(None, DELTA, model=OF_8), 9)],
-        job(None, DELTA, model=OF_8, subject="plane"),
-        "by plane",
-    ),
-    "nobody named in windows that take one record of each": (
-        [(job(None, DELTA, model=OF_8 | {"items_per_user": 1}), 9)],
-        job(None, DELTA, model=OF_8 | {"items_per_user": 1}, subject=None),
-        "by no column",
-    ),
-    "nobody named": (
-        [(job(None, DELTA, model=OF_8), 9)],
-        job(None, DELTA, model=OF_8, subject=None),
-        "covered up to 8 records of a person and now covers 1",
-    ),
+    "people of windows by another column": ([(job(None, DELTA, model=OF_8), 9)],
+        job(None, DELTA, model=OF_8, subject="plane"), "by plane"),
+    "nobody named in windows that take one record of each": ([(job(None, DELTA, model=OF_8 | {"items_per_user": 1}),
+        9)], job(None, DELTA, model=OF_8 | {"items_per_user": 1}, subject=None), "by no column"),
+    "nobody named": ([(job(None, DELTA, model=OF_8), 9)], job(None, DELTA, model=OF_8, subject=None),
+        "covered up to 8 records of a person and now covers 1"),
     "no noise": ([(job(), 9)], job(model={"trust": "nobody", "mechanism": "none"}), "now has no noise"),
     "another time": ([(job(DAY, schema=BY_T), 9)], job(DAY, schema=BY_U), "was t (iso) and is now u (iso)"),
     "no time": ([(job(DAY, schema=BY_T), 9)], job(DAY), "was t (iso) and is now no column"),
     "budgets of records": ([(job(), 9)], job(schema={"budget": "b"}), "bring a budget of its own"),
     "records of calls": ([(job(), 9)], job(source={"type": "http"}), "bring a budget of its own"),
-    "windows of time": (
-        [(job(statistics=SUMS), 9)],
-        job(statistics=SUMS, model=BY_DAY),
-        "shown of all time together and are now of windows of 1 day (UTC)",
-    ),
-    "other windows of time": (
-        [(job(statistics=SUMS, model=BY_DAY | {"every": "2 days"}), 9)],
+    "windows of time": ([(job(statistics=SUMS), 9)], job(statistics=SUMS, model=BY_DAY),
+        "shown of all time together and are now of windows of 1 day (UTC)"),
+    "other windows of time": ([(job(statistics=SUMS, model=BY_DAY | {"every": "2 days"}), 9)],
         job(statistics=SUMS, model=BY_DAY | {"every": "3 days"}),
-        "windows of 2 days (UTC) and are now of windows of 3 days (UTC)",
-    ),
-    "windows of another zone": (
-        [(job(statistics=SUMS, model=BY_DAY), 9)],
-        job(statistics=SUMS, model=BY_DAY | {"zone": "Europe/Berlin"}),
-        "windows of 1 day (Europe/Berlin)",
-    ),
-    "fewer records under a budget": (
-        [(job(DELTA, model=OF_8), 9)],
+        "windows of 2 days (UTC) and are now of windows of 3 days (UTC)"),
+    "windows of another zone": ([(job(statistics=SUMS, model=BY_DAY), 9)],
+        job(statistics=SUMS, model=BY_DAY | {"zone": "Europe/Berlin"}), "windows of 1 day (Europe/Berlin)"),
+    "fewer records under a budget": ([(job(DELTA, model=OF_8), 9)],
         job(DELTA, model={"trust": "window", "items_per_user": 4}),
-        "covered up to 8 records of a person and now covers 4",
-    ),
-}
+        "covered up to 8 records of a person and now covers 4"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WEAKER)

@@ -29,26 +29,15 @@ def source(**settings: Any) -> dict[str, Any]:
     [
         (job(model=WINDOWED | {"method": "private-range"}), "model: a source of type: spark needs method: newton"),
         (job(model=WINDOWED | {"loss": "quantile"}), "model: a source of type: spark needs method: newton"),
-        (
-            job(model={"estimator": "PanPrivateRegressor"}, validation={"share": 0.1}),
-            "validation: on Spark, LDP* estimators only",
-        ),
-        (
-            job(model={"trust": "process"}, statistics={"m": {"mean": "a"}}),
-            "statistics: on Spark, statistics beside a model need trust: nobody",
-        ),
-        (
-            job(schema={"features": SCHEMA["features"]}, model={"trust": "window"}, statistics={"m": {"mean": "a"}}),
-            "model: statistics of a window on Spark need a budget with a delta",
-        ),
-        (
-            job(
-                schema={"features": {"t": {"text": 4}}},
-                model={"trust": "window", "budget": "eps=1,delta=1e-6"},
-                statistics={"w": {"heavy_hitters": "t"}},
-            ),
-            "model: statistics of a window on Spark need a budget with a delta and no texts",
-        ),
+        (job(model={"estimator": "PanPrivateRegressor"}, validation={"share": 0.1}),
+            "validation: on Spark, LDP* estimators only"),
+        (job(model={"trust": "process"}, statistics={"m": {"mean": "a"}}),
+            "statistics: on Spark, statistics beside a model need trust: nobody"),
+        (job(schema={"features": SCHEMA["features"]}, model={"trust": "window"}, statistics={"m": {"mean": "a"}}),
+            "model: statistics of a window on Spark need a budget with a delta"),
+        (job(schema={"features": {"t": {"text": 4}}}, model={"trust": "window", "budget": "eps=1,delta=1e-6"},
+            statistics={"w": {"heavy_hitters": "t"}}),
+            "model: statistics of a window on Spark need a budget with a delta and no texts"),
         (job(cap="eps=8 per 30 days"), "cap: a job on Spark counts over all time"),
         (job(commit={"records": 5}), "commit: each batch of Spark is one commit"),
         (source(stream=True), "a stream needs checkpoint"),
@@ -61,7 +50,7 @@ def source(**settings: Any) -> dict[str, Any]:
         (source(options={"kafka.sasl.jaas.config": "a password"}), "a secret must be"),
         (source(options={"password": "s3cret"}), "a secret must be"),
     ],
-)
+)  # fmt: skip
 def test_what_spark_cannot_do_is_refused_with_its_key(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_config(settings)

@@ -36,34 +36,25 @@ ODD: dict[str, tuple[bytes, list[str], list[tuple[int, str]]]] = {  # a file, id
     "only a header": (HEADER.strip(), [], []),
     "empty lines": (HEADER + b"\ns1,1,2\n\r\n\ns2,1,2\n\n", ["s1", "s2"], []),
     "a blank is no empty line": (HEADER + b" \ns1,1,2\n", ["s1"], [(2, "too_few_fields")]),
-    "quoted delimiters, quotes and line ends": (
-        HEADER + b'"s,""1""\r\n\n",1,2\n"s2","1","2"\n',
-        ['s,"1"\r\n\n', "s2"],
-        [],
-    ),
+    "quoted delimiters, quotes and line ends": (HEADER + b'"s,""1""\r\n\n",1,2\n"s2","1","2"\n', ['s,"1"\r\n\n', "s2"],
+        []),
     "an empty quoted field": (HEADER + b'"",1,2\n', [], [(2, "missing")]),
     "quotes within a field": (HEADER + b's"1",1,2\n "s2",1,2\n', ['s"1"', ' "s2"'], []),
     "bytes behind a quote": (HEADER + b'"s"1,1,2\ns2,1,2\n', ["s2"], [(2, "malformed_quotes")]),
     "a quote without an end": (HEADER + b's1,1,2\n"s2,1,2\ns3,1,2\n', ["s1", "s3"], [(3, "malformed_quotes")]),
     "a quote without an end at the end": (HEADER + b's1,1,2\ns2,1,"2', ["s1"], [(3, "malformed_quotes")]),
-    "too few and too many": (
-        HEADER + b"s1,1\ns2,1,2,\ns3,1,2\n",
-        ["s3"],
-        [(2, "too_few_fields"), (3, "too_many_fields")],
-    ),
+    "too few and too many": (HEADER + b"s1,1\ns2,1,2,\ns3,1,2\n", ["s3"],
+        [(2, "too_few_fields"), (3, "too_many_fields")]),
     "not UTF-8": (HEADER + b"s\xff,1,2\nr\xc3\xa9,1,2\n", ["ré"], [(2, "not_utf8")]),
     "not UTF-8 in a column that is not declared": (b"id,a,t,x\ns1,1,2,\xff\n", [], [(2, "not_utf8")]),
     "CR within lines": (HEADER + b"s\r1,1,2\ns2,1,2 \r\n", ["s\r1", "s2"], []),
-    "NUL, comment and other line ends": (
-        HEADER + b"\0,1,2\n#s2,1,2\n" + "s\u2028\x85\x0b\x0c\x1c3,1,2\n".encode(),
-        ["\0", "#s2", "s\u2028\x85\x0b\x0c\x1c3"],
-        [],
-    ),
+    "NUL, comment and other line ends": (HEADER + b"\0,1,2\n#s2,1,2\n" + "s\u2028\x85\x0b\x0c\x1c3,1,2\n".encode(),
+        ["\0", "#s2", "s\u2028\x85\x0b\x0c\x1c3"], []),
     "long": (HEADER + b"s" * (MIB - 5) + b",1,2\ns2,1,2\n", ["s" * (MIB - 5), "s2"], []),
     "too long": (HEADER + b"s" * MIB + b",1,2\ns2,1,2\n", ["s2"], [(2, "too_long")]),
     "longer than a block": (HEADER + b"s" * 9 * MIB + b",1,2\ns2,1,2\n", ["s2"], [(2, "too_long")]),
     "gzip": (gzip.compress(HEADER + b"s1,1,2\n"), ["s1"], []),
-}
+}  # fmt: skip
 
 NO_HEADER: dict[str, bytes] = {
     "not UTF-8": b"id,a,\xff,t\ns,1,2,3\n",

@@ -118,34 +118,24 @@ SOURCES: dict[str, Callable[[Path], list[Any]]] = {
     "csv": csv,
     "json lines": jsonl,
     "json values": lambda _: json_values([json.dumps(one) for one in EVERYONE]),
-    "json values with escapes": lambda _: json_values(
-        ["".join(['"', *(f"\\u{ord(c):04x}" for c in str(one)), '"']) for one in EVERYONE]
-    ),
-    "json values, many": lambda _: json_values([json.dumps(one, ensure_ascii=False) for one in EVERYONE] * 40)[
-        -len(EVERYONE) :
-    ],
+    "json values with escapes": lambda _: json_values(["".join(['"', *(f"\\u{ord(c):04x}" for c in str(one)),
+        '"']) for one in EVERYONE]),
+    "json values, many": lambda _: json_values([json.dumps(one,
+        ensure_ascii=False) for one in EVERYONE] * 40)[-len(EVERYONE) :],
     "avro values": avro,
     "parquet, text": lambda path: table(path, "parquet", pl.Series("id", list(map(str, EVERYONE)))),
     "arrow, text": lambda path: table(path, "arrow", pl.Series("id", list(map(str, EVERYONE)))),
     "arrow, categories": lambda path: table(path, "arrow", pl.Series("id", list(map(str, EVERYONE)), pl.Categorical)),
     "plain keys": lambda _: subjects_of([str(one).encode() for one in EVERYONE]),
     "json keys": lambda _: subjects_of([json.dumps(one).encode() for one in EVERYONE]),
-    **{
-        f"json keys in frames {n}": lambda _, n=n: subjects_of(
-            [framed(n, json.dumps(one).encode()) for one in EVERYONE]
-        )
-        for n in (5, 6, 0x22220A0A)
-    },
+    **{f"json keys in frames {n}": lambda _,
+        n=n: subjects_of([framed(n, json.dumps(one).encode()) for one in EVERYONE]) for n in (5, 6, 0x22220A0A)},
     "avro texts in frames": lambda _: subjects_of([framed(9, avro_text(str(one))) for one in EVERYONE], of_avro),
-    "http": lambda _: [
-        record["subject"]
-        for record in read_call(
-            LearnCall, json.dumps({"records": [{"x": {}, "y": 1, "subject": one} for one in EVERYONE]}).encode()
-        ).records
-    ],
+    "http": lambda _: [record["subject"] for record in read_call(LearnCall,
+        json.dumps({"records": [{"x": {}, "y": 1, "subject": one} for one in EVERYONE]}).encode()).records],
     "program": lambda _: list(EVERYONE),
     "bytes and decomposed text": lambda _: [*(str(one).encode() for one in EVERYONE[:1]), "Jose\u0301", *EVERYONE[2:]],
-}
+}  # fmt: skip
 
 
 def test_every_source_names_the_same_people(tmp_path: Path) -> None:

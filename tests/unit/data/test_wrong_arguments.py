@@ -68,20 +68,10 @@ def test_a_source_refuses_the_position_of_another(position: Any, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("most", "timeout"),
-    [
-        (None, 0.0),
-        ("1", 0.0),
-        (1.5, 0.0),
-        (-1, 0.0),
-        (True, 0.0),
-        (1, None),
-        (1, "1"),
-        (1, np.nan),
-        (1, np.inf),
-        (1, 1e300),
-    ],
+    [(None, 0.0), ("1", 0.0), (1.5, 0.0), (-1, 0.0), (True, 0.0), (1, None), (1, "1"), (1, np.nan), (1, np.inf),
+        (1, 1e300)],
     ids=str,
-)
+)  # fmt: skip
 def test_a_poll_takes_a_number_of_records_and_of_seconds(most: Any, timeout: Any, tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("a,y\n1,1\n")
     records: list[Any] = [({"a": 1.0}, 1.0, None, None)]

@@ -76,19 +76,10 @@ def learned_in_one(kind: type[Any], **parameters: Any) -> Any:
 @pytest.mark.parametrize("of", some([1, 3, 7], 1))
 @pytest.mark.parametrize(
     "parameters",
-    some(
-        [
-            {"mechanism": "none", "change": "ignore"},
-            {"seed": 1},
-            {"seed": 1, "batch_size": 50},
-            {"seed": 1, "method": "ac-sa"},
-            {"seed": 1, "loss": "quantile"},
-        ],
-        2,
-        4,
-    ),
+    some([{"mechanism": "none", "change": "ignore"}, {"seed": 1}, {"seed": 1, "batch_size": 50},
+        {"seed": 1, "method": "ac-sa"}, {"seed": 1, "loss": "quantile"}], 2, 4),
     ids=str,
-)
+)  # fmt: skip
 @pytest.mark.slow
 def test_a_divided_batch_is_that_of_one_process(parameters: dict[str, Any], of: int) -> None:
     """All numbers of the state, with the noise of a seed: batches, sums, noises, steps and counts."""

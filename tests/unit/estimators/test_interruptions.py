@@ -352,17 +352,8 @@ class Windows(Users):
 
 
 KINDS: list[type[Watched]] = [
-    Local,
-    Scaled,
-    Answering,
-    Replacing,
-    Pan,
-    PanPlanned,
-    Shuffled,
-    ShuffledPlanned,
-    Users,
-    Windows,
-]
+    Local, Scaled, Answering, Replacing, Pan, PanPlanned, Shuffled, ShuffledPlanned, Users, Windows,
+]  # fmt: skip
 CASES = [
     pytest.param(kind, call, id=f"{kind.__name__}-{call}", marks=[pytest.mark.campaign] * (i % 3 > 0))
     for i, (kind, call) in enumerate((kind, call) for kind in KINDS for call in kind.calls)

@@ -60,21 +60,10 @@ def test_kinds_that_do_not_add_up_are_refused(budget: Any, answer: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        {},
-        {"share": 0.1, "budget": "eps=1"},
-        {"share": 0.6},
-        {"share": 0},
-        {"share": True},
-        {"share": "0.1"},
-        {"share": 0.1, "bound": -1},
-        {"share": 0.1, "bound": float("nan")},
-        {"part": 0.1},
-        "share",
-        0.1,
-    ],
+    [{}, {"share": 0.1, "budget": "eps=1"}, {"share": 0.6}, {"share": 0}, {"share": True}, {"share": "0.1"},
+        {"share": 0.1, "bound": -1}, {"share": 0.1, "bound": float("nan")}, {"part": 0.1}, "share", 0.1],
     ids=str,
-)
+)  # fmt: skip
 def test_other_plans_are_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="validation"):
         plan_of(value)

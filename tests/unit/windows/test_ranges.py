@@ -507,21 +507,9 @@ def test_vectors_are_wiped_and_bad_ones_refused_without_their_values() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"bound": 0.0},
-        {"sensitivity": 2.5},
-        {"d": 0},
-        {"users": 0},
-        {"users": 2**31 + 1},
-        {"rate": 0.0},
-        {"rate": 1.5},
-        {"spread": 0.0},
-        {"spread": 1.5},
-        {"share": 1.0},
-        {"failure": 0.0},
-        {"mu": 0.0},
-    ],
-)
+    [{"bound": 0.0}, {"sensitivity": 2.5}, {"d": 0}, {"users": 0}, {"users": 2**31 + 1}, {"rate": 0.0}, {"rate": 1.5},
+        {"spread": 0.0}, {"spread": 1.5}, {"share": 1.0}, {"failure": 0.0}, {"mu": 0.0}],
+)  # fmt: skip
 def test_bad_settings_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         replace(CENTRED, **change)  # type: ignore[arg-type]
