@@ -33,7 +33,7 @@ from streamdp.privacy.mechanisms import Mechanism
 from streamdp.scaling.unit_table import TOTAL
 from tests.support.audit import epsilon_lower_bound, lower_bound, mu_lower_bound
 from tests.support.sizes import some
-from tests.support.states import loss_of, path_of, units_of
+from tests.support.states import loss_of, mechanism_of, path_of, report_arrays, units_of
 
 TRIALS, CAMPAIGN_TRIALS = 40_000, 1_000_000
 
@@ -187,7 +187,7 @@ def moves(model: LDPSGDRegressor, X: np.ndarray, y: np.ndarray, rows: np.ndarray
     out = np.empty((trials, d))
     rng, left = SeededEntropy(seed, 1 << 16), out
     while True:
-        done = last_steps(model.learner.arrays, model.learner.default.code, model.n_seen, X, y, rows, rng.words, left)
+        done = last_steps(report_arrays(model), model.learner.default.code, model.n_seen, X, y, rows, rng.words, left)
         if done == len(left):
             break
         left = left[done:]
@@ -268,10 +268,10 @@ def gradients(model: LDPSGDRegressor, *records: Record) -> list[np.ndarray]:
 
 def weakened(model: LDPSGDRegressor, budget: Budget) -> np.ndarray:
     """The calibration row with half the noise; for PrivUnit that of twice the epsilon."""
-    mechanism = model.learner.mechanism_of(budget)
+    mechanism = mechanism_of(model, budget)
     d = path_of(model).shape[1]
     if isinstance(mechanism, PrivUnit):
-        return model.learner.mechanism_of(with_amount(budget, 2 * amount(budget))).rows(d)
+        return mechanism_of(model, with_amount(budget, 2 * amount(budget))).rows(d)
     rows = mechanism.rows(d).copy()
     rows[:, samplers.SCALE] /= 2
     return rows
@@ -302,7 +302,7 @@ def check(case: Case, trials: int) -> None:
     budget = model.record_budget
     ga, gb = gradients(model, case.a, case.b)
     assert np.linalg.norm(ga - gb) > 0.97 * loss_of(model).sensitivity
-    score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
+    score_of = score(type(mechanism_of(model, budget)), ga, gb)
 
     def bound(rows: np.ndarray, seed: int) -> float:
         a, b = (
@@ -335,10 +335,10 @@ def test_a_record_keeps_its_own_budget_among_loose_ones(budget: Budget) -> None:
     case = Case(LDPASGDRegressor, (X1, FAR), (X1, -FAR), budget=budget)
     model = case.model()
     ga, gb = gradients(model, case.a, case.b)
-    score_of = score(type(model.learner.mechanism_of(budget)), ga, gb)
+    score_of = score(type(mechanism_of(model, budget)), ga, gb)
 
     def bound(amounts: list[float], seed: int) -> float:
-        rows = model.learner.mechanism_of(budget).rows(3, np.array(amounts))
+        rows = mechanism_of(model, budget).rows(3, np.array(amounts))
         a, b = (
             score_of(moves(model, *arrays(case.a, case.b, last), rows, seed + i, TRIALS))
             for i, last in enumerate((case.a, case.b))
@@ -379,7 +379,7 @@ def test_learn_one_itself_keeps_its_claim(case: Case) -> None:
         out = np.empty((CAMPAIGN_TRIALS, len(ga)))
         for i in range(CAMPAIGN_TRIALS):
             model.learner.seen[0] = 0
-            arrays = model.learner.arrays
+            arrays = report_arrays(model)
             arrays.state[:], arrays.units.progress[:] = start["state"], start["progress"]
             model.learn_one(row, y)
             out[i] = start["state"][0] - path_of(model)[0]

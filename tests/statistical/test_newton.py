@@ -35,6 +35,7 @@ from tests.support.states import (
     noise_of,
     open_sum,
     params_of,
+    spec_of,
     steps_of,
     words_of,
 )
@@ -107,8 +108,8 @@ def estimator(loss: str, shuffled: bool = False, **options: Any) -> Any:
 def vectors(model: Any, *records: Record) -> np.ndarray:
     X, y = (np.array(column) for column in zip(*records, strict=True))
     if curvature_of(model) is None:
-        return gradients(model.learner.spec, middle_of(model), X, y)
-    found: np.ndarray = curvature_of(model).vectors(model.learner.spec, middle_of(model), X, y)
+        return gradients(spec_of(model), middle_of(model), X, y)
+    found: np.ndarray = curvature_of(model).vectors(spec_of(model), middle_of(model), X, y)
     return found
 
 

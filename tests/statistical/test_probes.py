@@ -11,7 +11,7 @@ from streamdp.optim.batch_steps import Probes
 from streamdp.privacy.entropy import SeededEntropy
 from streamdp.privacy.guarantees import Budget, parse_budget
 from tests.support.audit import mu_lower_bound
-from tests.support.states import curvature_of, middle_of, steps_of
+from tests.support.states import curvature_of, middle_of, spec_of, steps_of
 
 FAR, C = 1e6, 1.345
 Record = tuple[tuple[float, float], float]
@@ -89,7 +89,7 @@ def test_each_sum_has_its_noise_and_both_together_spend_the_budget(loss: str, bu
 @both
 def test_no_two_gradients_are_further_apart_than_the_noise_of_probes_allows(loss: str) -> None:
     model, rng = estimator(loss), np.random.default_rng(1)
-    curvature, spec, d = curvature_of(model), model.learner.spec, curvature_of(model).parameters
+    curvature, spec, d = curvature_of(model), spec_of(model), curvature_of(model).parameters
     X = np.vstack([rng.normal(size=(400, 2)) * 10 ** rng.uniform(-2, 2, (400, 1)), [x for x, _ in PAIRS[loss]]])
     y = rng.normal(size=402) * 10 ** rng.uniform(-2, 6, 402) if loss == "huber" else rng.integers(2, size=402)
     y = np.append(y[:400], [target for _, target in PAIRS[loss]]).astype(float)

@@ -25,15 +25,35 @@ def buffer_of(model: Any) -> np.ndarray:
     return model._features.buffer
 
 
+def report_arrays(model: Any) -> Any:
+    """The arrays of a learner of local reports by name: `Arrays`."""
+    return model.learner.arrays
+
+
+def spec_of(model: Any) -> np.ndarray:
+    """The loss as compiled code knows it."""
+    return model.learner.spec
+
+
+def outward(model: Any, theta: np.ndarray) -> np.ndarray:
+    """Weights in the units of the columns and the target."""
+    return model.learner.units.outward(theta)
+
+
+def mechanism_of(model: Any, budget: Any) -> Any:
+    """What randomises a report with this budget."""
+    return model.learner.mechanism_of(budget)
+
+
 def arrays_of(model: Any) -> list[np.ndarray]:
     """All arrays of a learner of local reports."""
-    *own, units = model.learner.arrays
+    *own, units = report_arrays(model)
     return [*own, *units]
 
 
 def units_of(model: Any) -> Any:
     """The table of the units of a learner of local reports, with the counts and sums that decide about them."""
-    return model.learner.arrays.units
+    return report_arrays(model).units
 
 
 def give_words(model: Any, words: Any) -> None:
@@ -117,7 +137,7 @@ def people_of(model: Any) -> Any:
 
 def path_of(model: Any) -> np.ndarray:
     """Theta, and in original units the answer and the average, of a learner of local reports (3, d)."""
-    state: np.ndarray = model.learner.arrays.state
+    state: np.ndarray = report_arrays(model).state
     return state
 
 

@@ -17,7 +17,7 @@ from streamdp.windows.records import WindowRecords
 from streamdp.windows.task import Rng, WindowResult
 from tests.support.interruptions import interrupted, lines_of
 from tests.support.plain_method import SHOWN, Plain
-from tests.support.states import loss_of, region_of, words_of
+from tests.support.states import loss_of, region_of, spec_of, words_of
 
 
 class Mutable(Plain):
@@ -178,7 +178,7 @@ def test_averages_of_classes_and_of_chosen_users() -> None:
     learner = WindowedClassifier(features=["a", "b"], classes=["x", "y", "z"], method=Plain(), window=10)
     rng = np.random.default_rng(3)
     X, y, sizes = rng.normal(size=(9, 2)), rng.integers(0, 3, 9).astype(float), np.array([2, 4, 3])
-    users = WindowRecords(loss_of(learner), learner.learner.spec, region_of(learner).project, X, y, sizes)
+    users = WindowRecords(loss_of(learner), spec_of(learner), region_of(learner).project, X, y, sizes)
     theta = rng.normal(size=9)
     every = users.gradients(theta)
     by_hand = [loss_of(learner).gradient(theta, np.append(X[i], 1), y[i]) for i in range(9)]

@@ -11,7 +11,7 @@ from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
 from streamdp.scaling.arrays import UnitArrays, begin
 from tests.support.sizes import some
-from tests.support.states import path_of, units_of
+from tests.support.states import outward, path_of, report_arrays, units_of
 
 
 def column(target: bool = False) -> UnitArrays:
@@ -61,7 +61,7 @@ def test_the_posterior_is_bayes_rule() -> None:
 
 def test_a_column_with_two_possible_centres_is_asked_on() -> None:
     """A narrow bell at 0 has a fifth of the weight, one at .6 the rest: r is about .25 for both, and known."""
-    arrays = LDPASGDClassifier(features={"x": (-1, 1)}).learner.arrays
+    arrays = report_arrays(LDPASGDClassifier(features={"x": (-1, 1)}))
     arrays.units.posterior[0] = -80.0
     arrays.units.posterior[0, 96, 2], arrays.units.posterior[0, 154, 2] = math.log(0.2), math.log(0.8)
     k.refresh(arrays.units)
@@ -122,7 +122,7 @@ def test_the_compiled_map_writes_theta_in_original_units() -> None:
     model = LDPSGDRegressor(features=regressor().features, target=(-50.0, 150.0))
     model.learn_encoded(*records(3000))
     theta, shown, _ = path_of(model)
-    np.testing.assert_allclose(model.learner.units.outward(theta), shown, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(outward(model, theta), shown, rtol=1e-9, atol=1e-9)
 
 
 def test_a_change_of_scale_changes_no_prediction() -> None:
@@ -131,11 +131,11 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
     X, y = records(600)
     for i in range(600):
         progress = units_of(model).progress
-        before, changes, total = (model.learner.units.outward(path_of(model)[0]), *progress[[k.CHANGES, k.TOTAL]])
+        before, changes, total = (outward(model, path_of(model)[0]), *progress[[k.CHANGES, k.TOTAL]])
         model.learn_encoded(X[i : i + 1], y[i : i + 1])
         moved = progress[k.TOTAL] > total  # a gradient step; then theta moves anyway
         if progress[k.CHANGES] > changes and not moved and progress[k.COUNT] > 0:
-            np.testing.assert_allclose(model.learner.units.outward(path_of(model)[0]), before, rtol=1e-9)
+            np.testing.assert_allclose(outward(model, path_of(model)[0]), before, rtol=1e-9)
     scales = units_of(model).table[:, k.SCALE]
     assert scales[0] < 0.2 < scales[1]
     assert scales[-1] < 30
@@ -145,7 +145,7 @@ def test_a_change_of_scale_changes_no_prediction() -> None:
 def test_the_next_question_is_that_of_the_schedule() -> None:
     """Against the rule as the head of `schedule` states it, at states that reach every branch."""
     p, rng = 4, np.random.default_rng(0)
-    arrays = LDPASGDRegressor(features={f"x{j}": (-1, 1) for j in range(p)}, target=(-1, 1)).learner.arrays
+    arrays = report_arrays(LDPASGDRegressor(features={f"x{j}": (-1, 1) for j in range(p)}, target=(-1, 1)))
     arrays.units.progress[k.TARGET] = k.DONE
     met = set()
     for _ in range(3000):

@@ -12,7 +12,7 @@ from streamdp.optim import loops
 from streamdp.reading.doubts import too_few
 from streamdp.scaling import schedule
 from streamdp.scaling import unit_table as k
-from tests.support.states import units_of
+from tests.support.states import report_arrays, units_of
 
 KEEP = math.e / (1 + math.e)
 
@@ -45,7 +45,7 @@ def test_the_intercept_is_the_log_odds_of_the_expected_probability(estimator: An
     probability = weights @ p / weights.sum()
     np.testing.assert_allclose(learner.theta, [0.0, math.log(probability / (1 - probability))], rtol=1e-9)
     assert learner.theta[1] < -0.5
-    late = (1 - math.cosh(learner.theta[1] / 2) ** 3) * learner.learner.arrays.spec[loops.OFFSET]
+    late = (1 - math.cosh(learner.theta[1] / 2) ** 3) * report_arrays(learner).spec[loops.OFFSET]
     np.testing.assert_allclose(units_of(learner).table[:, k.SINCE], late)
 
 

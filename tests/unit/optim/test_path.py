@@ -8,7 +8,7 @@ from streamdp.optim import loops
 from streamdp.reading.intervals import UNPAIRED, path_intervals
 from streamdp.scaling import location_scale
 from streamdp.scaling import unit_table as k
-from tests.support.states import path_of, units_of
+from tests.support.states import path_of, report_arrays, units_of
 
 ALPHA = 0.6
 
@@ -30,7 +30,7 @@ def test_segments_know_steps_and_scales() -> None:
     """Against the sums of the steps over scale^2, record by record, while columns are scaled anew."""
     model, (X, y) = model_of(), records(6000)
     model.learn_encoded(X[:1], y[:1])
-    arrays, expected, open_since, joined = model.learner.arrays, np.zeros((3, 2)), np.zeros((3, 2)), 0
+    arrays, expected, open_since, joined = report_arrays(model), np.zeros((3, 2)), np.zeros((3, 2)), 0
     offset = arrays.spec[loops.OFFSET]
     for x, target in zip(X[1:], y[1:], strict=True):
         units, total, began = (
@@ -60,7 +60,7 @@ def test_segments_know_steps_and_scales() -> None:
 def test_a_clock_slows_in_the_ratio_of_information() -> None:
     """A column whose scale falls to a half, or doubles, keeps a quarter of its clock."""
     model = model_of(2000)
-    arrays, before = model.learner.arrays, units_of(model).table.copy()
+    arrays, before = report_arrays(model), units_of(model).table.copy()
     total = float(arrays.units.progress[k.TOTAL])
     for ratio in (2.0, 0.5):
         arrays.units.table[:] = before
@@ -76,7 +76,7 @@ def test_a_clock_slows_in_the_ratio_of_information() -> None:
 
 @pytest.mark.parametrize("ratio", [0.25, 0.5, 1.9, 2.1, 4.0])
 def test_the_average_begins_anew_when_a_scale_falls_threefold_or_doubles(ratio: float) -> None:
-    arrays = model_of(2000).learner.arrays
+    arrays = report_arrays(model_of(2000))
     arrays.units.table[:2, k.RESTARTED] = np.exp(arrays.units.summary[:2, location_scale.REACH]) / ratio
     arrays.units.table[:2, k.SCALE] *= 2  # so that the columns are scaled anew
     k.refresh(arrays.units)

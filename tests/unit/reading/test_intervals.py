@@ -13,6 +13,7 @@ from streamdp.optim.losses import Huber, Logistic, Loss
 from streamdp.reading import intervals
 from streamdp.reading.intervals import LEAST_TIMES, SEGMENTS, path_intervals
 from tests.support.sizes import some
+from tests.support.states import outward, report_arrays
 
 DECAY, END = 0.6, 1000.0
 
@@ -359,8 +360,8 @@ def test_segments_add_up_to_all_iterates() -> None:
     X, total = rng.normal(size=(1000, 1)), np.zeros(3)
     for x in X:
         model.learn_encoded(x[None], x)
-        total += model.learner.units.outward(model.state_dict()["state"][0])
-    held = model.learner.arrays.segments[:, :4]
+        total += outward(model, model.state_dict()["state"][0])
+    held = report_arrays(model).segments[:, :4]
     np.testing.assert_allclose(held[:, :-1].sum(axis=0), total)
     assert held[:, -1].sum() == 1000
     assert set(held[:31, -1]) == {32.0}
