@@ -167,9 +167,9 @@ class Definition(Settings):
         """The cap as a value. None if there is no cap."""
         return None if self.cap is None else parse_cap(self.cap)
 
-    def form_of_source(self) -> dict[str, object] | None:
-        """How the source writes its records, as settings of a file; its type, if they come by calls; None: as usual."""
-        return None
+    def of_source(self) -> dict[str, Any]:
+        """What a store keeps of what `SourceSettings` say; empty: there is no source."""
+        return {}
 
     def text(self) -> str:
         """JSON text of the definition, for the store; `read_definition` reads it."""
@@ -221,8 +221,8 @@ class Definition(Settings):
         """What people are promised."""
         estimator = self.build_estimator()
         items: int = getattr(getattr(estimator.learner, "plan", None), "items_per_user", 1)
-        calls = self.shuffled is None and (self.form_of_source() or {}).get("type") == "http"
-        own = (calls or self.schema_.budget is not None) and self.model.kind.learns.per_record_budgets
+        brought = self.shuffled is None and bool(self.of_source().get("own_budgets"))
+        own = (brought or self.schema_.budget is not None) and self.model.kind.learns.per_record_budgets
         return Promise(
             budget=str(estimator.record_budget),
             own=own,
@@ -255,7 +255,7 @@ class Definition(Settings):
         """
         from streamdp.store.identity import Terms
 
-        now = StoredDefinition.model_validate_json(self.text()).model_copy(update={"written": self.form_of_source()})
+        now = StoredDefinition.model_validate_json(self.text()).model_copy(update=self.of_source())
         if not stored:
             return Terms(now.fingerprint(), now.text())
         before = read_definition(stored)
@@ -376,16 +376,16 @@ class StoredDefinition(Definition):
 
     promises: tuple[Promise, ...] = ()  # the promises before the present one, oldest first, also of former models
     losses: int | None = None  # how often a loss of commits was accepted; None: never
-    written: dict[str, object] | None = None  # `form_of_source`: for `predict`, and what records may bring
+    written: dict[str, object] | None = None  # as of `SourceSettings`, for `predict`
+    own_budgets: bool = False  # as of `SourceSettings`
 
-    def form_of_source(self) -> dict[str, object] | None:
-        return self.written
+    def of_source(self) -> dict[str, Any]:
+        return {"written": self.written, "own_budgets": self.own_budgets}
 
     def text(self) -> str:
-        if not (self.promises or self.losses or self.written):
-            return super().text()
-        more = self.model_dump(mode="json", include={"promises", "losses", "written"}, exclude_none=True)
-        return json.dumps(json.loads(super().text()) | more)
+        kept = {name for name in ("promises", "losses", "written", "own_budgets") if getattr(self, name)}
+        more = self.model_dump(mode="json", include=kept, exclude_none=True)
+        return json.dumps(json.loads(super().text()) | more) if more else super().text()
 
     def _check_seed(self) -> None:
         """A store has it, so it was checked."""

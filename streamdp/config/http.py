@@ -34,6 +34,8 @@ class CallsConfig(DeadLettersConfig):
       letters.
     """
 
+    own_budgets = True
+
     remember_hours: float = Field(default=24.0, gt=0, le=24 * 366)
     label_wait_seconds: float = Field(default=3600.0, gt=0)
     label_wait_records: int = Field(default=100_000, ge=0)

@@ -259,11 +259,9 @@ class JobConfig(Definition):
         store.notes = [*notes, *store.notes]
         return store
 
-    def form_of_source(self) -> dict[str, object] | None:
-        """See `Definition.form_of_source`."""
-        if isinstance(self.source, HTTPSourceConfig):
-            return {"type": "http"}
-        return self.source.written if isinstance(self.source, FileSourceConfig) else None
+    def of_source(self) -> dict[str, Any]:
+        """See `Definition.of_source`."""
+        return {"written": self.source.written, "own_budgets": self.source.own_budgets}
 
     def _text(self, model: ModelConfig) -> str:
         """See `Definition._text`. Keys of messages name people otherwise than a column, so the text says which."""

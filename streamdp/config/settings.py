@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
@@ -64,7 +64,19 @@ def _is_misread(value: object, found: object) -> bool:
     return number and (isinstance(value, bool) or (isinstance(value, str) and "_" in value))
 
 
-class DeadLettersConfig(Settings):
+class SourceSettings(Settings):
+    """What each source says of itself; a store keeps it."""
+
+    own_budgets: ClassVar[bool] = False
+    """Whether records may bring budgets of their own without `schema.budget`."""
+
+    @property
+    def written(self) -> dict[str, object] | None:
+        """How its files are written, as settings of a file; None: as usual, or there are none."""
+        return None
+
+
+class DeadLettersConfig(SourceSettings):
     """Where the positions of bad records are kept.
 
     - `dead_letters`: a file for the positions of bad records. None: they are only counted.
@@ -140,7 +152,7 @@ def by_type(kinds: Mapping[str, Any], usual: str) -> object:
     return Annotated[chosen, Discriminator(tag, custom_error_type="type", custom_error_message=said)]
 
 
-class SourceOptions(Settings):
+class SourceOptions(SourceSettings):
     """Options of a source's client, among which there may be secrets.
 
     `options`: a value may be `{env: NAME}` or `{file: PATH}`; a password must be.

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from streamdp.config.kafka import KafkaClientConfig
-from streamdp.config.settings import PROXY, Secret, Settings, like, secret
+from streamdp.config.settings import PROXY, Secret, Settings, SourceSettings, like, secret
 from streamdp.privacy.guarantees import ApproxDP, PureDP
 from streamdp.privacy.shuffled_reports import LEAST_DELTA, shuffled_epsilon
 from streamdp.privacy.statement import in_words
@@ -56,7 +56,7 @@ class ShuffleSourceConfig(KafkaClientConfig):
         return value
 
 
-class MixerSourceConfig(Settings):
+class MixerSourceConfig(SourceSettings):
     """The shuffler of devices' reports, which `streamdp serve` runs. See `protocol.report_mixer`.
 
     - `learner`: the address of the service that learns the job.

@@ -13,7 +13,14 @@ from streamdp.config.kafka import KafkaClientConfig
 from streamdp.config.promise import Promise
 from streamdp.config.publish import SinkConfig
 from streamdp.config.schema import DescribedConfig
-from streamdp.config.settings import BadRecordsConfig, DeadLettersConfig, ReadConfig, Settings, SourceOptions
+from streamdp.config.settings import (
+    BadRecordsConfig,
+    DeadLettersConfig,
+    ReadConfig,
+    Settings,
+    SourceOptions,
+    SourceSettings,
+)
 from streamdp.config.yaml12 import YamlText
 from tests.support.documents import blocks
 from tests.support.paths import ROOT
@@ -22,6 +29,7 @@ PAGE = ROOT / "docs" / "reference" / "job.md"
 EXAMPLES = {code.partition("\n")[0].removeprefix("# "): code for _, code in blocks(PAGE.read_text(encoding="utf-8"))}
 BASES = (
     Definition,
+    SourceSettings,
     DeadLettersConfig,
     BadRecordsConfig,
     ReadConfig,

@@ -82,6 +82,8 @@ WEAKER: dict[str, tuple[list[tuple[JobConfig, int]], JobConfig, str]] = {
     "no time": ([(job(DAY, schema=BY_T), 9)], job(DAY), "was t (iso) and is now no column"),
     "budgets of records": ([(job(), 9)], job(schema={"budget": "b"}), "bring a budget of its own"),
     "records of calls": ([(job(), 9)], job(source={"type": "http"}), "bring a budget of its own"),
+    "records of calls beside a topic of reports": ([(job(), 9)],
+        job(source={"type": "kafka", "content": "reports", "topic": "t"}), "bring a budget of its own"),
     "windows of time": ([(job(statistics=SUMS), 9)], job(statistics=SUMS, model=BY_DAY),
         "shown of all time together and are now of windows of 1 day (UTC)"),
     "other windows of time": ([(job(statistics=SUMS, model=BY_DAY | {"every": "2 days"}), 9)],
