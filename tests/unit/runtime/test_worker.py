@@ -322,18 +322,31 @@ def assert_set(event: threading.Event) -> None:
     assert event.wait(30)
 
 
+def after(thing: Any, name: str, act: Callable[[], object]) -> Any:
+    """The thing, of which each call of a method waits for `act`."""
+    method = getattr(thing, name)
+
+    def call(*given: Any) -> Any:
+        act()
+        return method(*given)
+
+    setattr(thing, name, call)
+    return thing
+
+
+def announced(asked: threading.Event, answer: threading.Event) -> Callable[..., None]:
+    """What says that it was called, and waits for an answer."""
+
+    def act(*_: object) -> None:
+        asked.set()
+        assert_set(answer)
+
+    return act
+
+
 def slow_to_close(store: Store, closing: threading.Event, gate: threading.Event) -> PanPrivateRegressor:
     """A model that says when its open batch is to be closed, and closes it once the gate is open."""
-    estimator = batched(store)
-    close_batch = estimator.close_batch
-
-    def close_slowly() -> None:
-        closing.set()
-        assert_set(gate)
-        close_batch()
-
-    estimator.close_batch = close_slowly
-    return estimator
+    return after(batched(store), "close_batch", announced(closing, gate))
 
 
 def test_a_worker_stays_in_its_group_while_its_last_batches_close(path: Path, given: Streams) -> None:
@@ -357,22 +370,11 @@ def test_a_rebalance_does_not_wait_for_a_batch_that_does_not_close(path: Path, g
     first, second = given
     source, closing, gate = Paused(given), threading.Event(), threading.Event()
 
-    def revoke() -> None:
-        learned(worker)
-        source.rebalance(revoked=[first])
-
-    source.events = {6: revoke}
+    source.events = {6: lambda: revoke(worker, source, first)}
     source.while_paused = lambda number: gate.set() if closing.is_set() else None
     with fragile(path) as store:
-        watcher = Watcher(source.clock)
-        worker = worker_of(
-            source,
-            store,
-            lambda: slow_to_close(store, closing, gate),
-            wait=soon,
-            observers=[watcher],
-            commit_seconds=60.0,
-        )
+        options = {"wait": soon, "observers": [watcher := Watcher(source.clock)], "commit_seconds": 60.0}
+        worker = worker_of(source, store, lambda: slow_to_close(store, closing, gate), **options)
         worker.run(idle_seconds=1.0)
     assert watcher.retries == ["store"]
     assert (watcher.mine[-1], watcher.rollbacks) == ({second}, 1)
@@ -386,12 +388,12 @@ def test_a_rebalance_whose_commit_got_no_answer_rolls_back(path: Path, given: St
     source = ScriptedShards(given)
     watcher = Watcher(source.clock)
 
-    def revoke() -> None:
+    def lose() -> None:
         learned(worker)
         store.before = raising(StoreUnavailableError("no answer"), store.commits + 1)
         source.rebalance(revoked=[second])
 
-    source.events[8] = revoke
+    source.events[8] = lose
     with fragile(path) as store:
         worker = worker_of(source, store, observers=[watcher], commit_records=40)
         worker.run(idle_seconds=1.0)
@@ -435,13 +437,7 @@ def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(path: Path, given
 
     source.while_paused = poll
     with fragile(path) as store:
-        claim = store.claim
-
-        def claim_slowly(shards: Any) -> Any:
-            assert_set(answer)
-            return claim(shards)
-
-        store.claim = claim_slowly
+        after(store, "claim", lambda: assert_set(answer))
         watcher = watched(source, store, wait=soon)
         assert set(watcher.mine[-1]) == set(found(path)) == {second}
         with pytest.raises(FencedError):  # the claim itself was given up
@@ -452,20 +448,18 @@ def test_a_shard_that_is_lost_during_its_claim_is_not_taken_in(path: Path, given
 
 def slow(store: Store, gate: threading.Event) -> LDPASGDRegressor:
     """A model that learns while the gate is open."""
-    estimator = model(store)
-    learn = estimator.learn_encoded
-
-    def learn_slowly(*arguments: Any) -> Any:
-        assert_set(gate)
-        return learn(*arguments)
-
-    estimator.learn_encoded = learn_slowly
-    return estimator
+    return after(model(store), "learn_encoded", lambda: assert_set(gate))
 
 
 def learned(worker: Worker) -> None:
     """Wait until the current batch is learned."""
     concurrent.futures.wait([worker._thread.call])
+
+
+def revoke(worker: Worker, source: ScriptedShards, shard: Shard) -> None:
+    """Once the current batch is learned, a rebalance takes a shard away."""
+    learned(worker)
+    source.rebalance(revoked=[shard])
 
 
 def close(gate: threading.Event, worker: Worker) -> None:
@@ -497,17 +491,13 @@ def test_what_a_call_learns_of_a_shard_that_is_lost_meanwhile_counts_once(path: 
 def test_a_record_that_a_paused_source_returns_is_read_again(path: Path, given: Streams) -> None:
     source, asked, answer = Paused(given), threading.Event(), threading.Event()
 
-    def commit(number: int) -> None:
-        asked.set()
-        assert_set(answer)
-
     def poll(number: int) -> None:
         if asked.is_set() and not answer.is_set():
             source.resume()
             answer.set()
 
     source.while_paused = poll
-    watcher = ran(path, source, commit, wait=soon)
+    watcher = ran(path, source, announced(asked, answer), wait=soon)
     assert watcher.rollbacks == 1
     check_exact(path, given)
 
@@ -614,13 +604,8 @@ def test_a_conflict_rolls_every_shard_back(path: Path) -> None:
     source = ScriptedShards(given)
     held: list[int] = []
     with fragile(path) as store:
-        come_first = store.come_first
-
-        def hold() -> None:
-            held.append(store.commits)
-            come_first()
-
-        store.before, store.come_first = raising(CONFLICT, 3, 4, 8), hold
+        store.before = raising(CONFLICT, 3, 4, 8)
+        after(store, "come_first", lambda: held.append(store.commits))
         watcher = watched(source, store)
     assert watcher.retries == ["conflict"] * 3
     assert watcher.rollbacks == 3
@@ -755,10 +740,6 @@ def test_a_call_of_the_store_that_does_not_return_is_told(path: Path, given: Str
     """A commit waits in the database, for a standby that is away or for a lock: there is no error to tell."""
     source, asked, answer, began = Paused(given), threading.Event(), threading.Event(), list[float]()
 
-    def commit(number: int) -> None:
-        asked.set()
-        assert_set(answer)
-
     def poll(number: int) -> None:
         if answer.is_set() or not asked.is_set():  # the clock stands still: the thread has its own time
             return
@@ -768,7 +749,7 @@ def test_a_call_of_the_store_that_does_not_return_is_told(path: Path, given: Str
             answer.set()
 
     source.while_paused = poll
-    told = ran(path, source, commit, wait=soon).told
+    told = ran(path, source, announced(asked, answer), wait=soon).told
     assert [kind for _, kind, _ in told] == ["waiting", "waiting"]
     assert all("a call has not returned for 30 s: the database does not end it" in message for _, _, message in told)
     check_exact(path, given)
@@ -806,10 +787,6 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(path: Path, gi
     watcher = Watcher(source.clock)
     with fragile(path) as store, hanging(store) as (answer, wait):
 
-        def revoke() -> None:
-            learned(worker)
-            source.rebalance(revoked=[first])
-
         def poll(number: int) -> None:
             if watcher.told and not moves:
                 moves.append(moved)
@@ -819,7 +796,7 @@ def test_a_commit_that_does_not_return_within_a_rebalance_is_told(path: Path, gi
             if store.commits == 2 and not answer.is_set():  # else the clock stands still: the thread has its own time
                 source.clock.sleep(0.2)
 
-        source.events = {6: revoke}
+        source.events = {6: lambda: revoke(worker, source, first)}
         source.while_paused = poll
         worker = worker_of(source, store, wait=wait, observers=[watcher], commit_records=10_000)
         worker.run(idle_seconds=1.0)
@@ -840,10 +817,6 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(
     clock = source.clock
     with fragile(path) as store, hanging(store) as (answer, wait):
 
-        def revoke() -> None:
-            learned(worker)
-            source.rebalance(revoked=[first])
-
         def poll(number: int) -> None:
             clock.sleep(0.2)
             if store.commits == 2 and not began:
@@ -855,7 +828,7 @@ def test_a_worker_that_was_stopped_leaves_a_commit_that_does_not_return(
         source.while_paused = poll
         store.after = lambda number: returned.set() if number == 2 else None
         if within == "rebalance":
-            source.events = {6: revoke}
+            source.events = {6: lambda: revoke(worker, source, first)}
         worker = worker_of(source, store, wait=wait, commit_records=10_000 if within == "rebalance" else 50)
         with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
             worker.run()
@@ -906,14 +879,7 @@ def test_a_shard_that_is_lost_before_its_commit_is_left_to_its_next_owner(path: 
 
     source.while_paused = poll
     with fragile(path) as store:
-        check = store.check_claims
-
-        def check_slowly(shards: Any) -> None:
-            asked.set()
-            assert_set(answer)
-            check(shards)
-
-        store.check_claims = check_slowly
+        after(store, "check_claims", announced(asked, answer))
         claimed = Counter[Shard]()
         claim = store.claim
 
