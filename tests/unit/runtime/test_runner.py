@@ -61,6 +61,17 @@ def items(n: int, *, bad_every: int = 0) -> list[Any]:
     return out
 
 
+class OneByOne(MemorySource):
+    """A record in each poll."""
+
+    def poll(self, max_records: int, timeout: float) -> Any:
+        return super().poll(1, timeout)
+
+
+def source_of(n: int, *, bad_every: int = 0) -> MemorySource:
+    return MemorySource(items(n, bad_every=bad_every), ["a", "b"])
+
+
 def model(store: Store | None = None, seed: int | None = 5) -> LDPASGDRegressor:
     return LDPASGDRegressor(features=["a", "b"], budget="eps=1", ledger=store and store.ledger, seed=seed)
 
@@ -100,7 +111,7 @@ def test_everything_is_counted_once_and_agrees_with_plain_python(tmp_path: Path)
 
 
 def test_commits_fall_exactly_on_the_boundary(tmp_path: Path) -> None:
-    run(tmp_path / "a.db", MemorySource(items(50), ["a", "b"]), commit_records=16)
+    run(tmp_path / "a.db", source_of(50), commit_records=16)
     history = Store.history(tmp_path / "a.db")
     assert [commit.position["index"] for commit in history] == [16, 32, 48, 50]
     assert [total(commit.counts) for commit in history] == [16, 32, 48, 50]
@@ -134,9 +145,8 @@ def test_pieces_equal_one_run(tmp_path: Path, seed: int) -> None:
 def test_the_same_seed_and_any_commit_interval_give_the_same_model(tmp_path: Path) -> None:
     states = []
     for name, interval in (("a.db", 7), ("b.db", 100)):
-        run(tmp_path / name, MemorySource(items(60), ["a", "b"]), commit_records=interval)
-        snapshot = Store.snapshot(tmp_path / name)
-        states.append(snapshot.state["state"])
+        run(tmp_path / name, source_of(60), commit_records=interval)
+        states.append(Store.snapshot(tmp_path / name).state["state"])
     np.testing.assert_array_equal(*states)
 
 
@@ -168,7 +178,7 @@ def test_any_other_error_leaves_the_last_commit(tmp_path: Path) -> None:
         run(tmp_path / "a.db", Broken(items(30), ["a", "b"]), commit_records=10)
     snapshot = Store.snapshot(tmp_path / "a.db")
     assert total(snapshot.counts) == 10
-    assert total(run(tmp_path / "a.db", MemorySource(items(30), ["a", "b"]))) == 30
+    assert total(run(tmp_path / "a.db", source_of(30))) == 30
 
 
 class Away(MemorySource):
@@ -229,7 +239,7 @@ def test_a_store_that_does_not_answer_is_waited_for_and_a_commit_counts_once(tmp
             store.lost, store.fails = lost, 3
 
         store.fails = 2  # at the start
-        runner = Runner(MemorySource(items(40), ["a", "b"]), model(store), store, on_progress=commit_fails, **options)
+        runner = Runner(source_of(40), model(store), store, on_progress=commit_fails, **options)
         assert runner.run() == replay(items(40))[0]
     assert clock.slept
     assert told == ["57P01; trying again"]
@@ -248,7 +258,7 @@ def test_a_repeated_commit_is_refused_if_another_process_has_claimed_the_job(tmp
 
         options: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "on_progress": commit_fails}
         with pytest.raises(FencedError):
-            Runner(MemorySource(items(40), ["a", "b"]), model(store), store, commit_records=10, **options).run()
+            Runner(source_of(40), model(store), store, commit_records=10, **options).run()
     assert Store.snapshot(tmp_path / "a.db") is None
 
 
@@ -265,7 +275,7 @@ def test_a_run_that_is_stopped_gives_up_a_store_that_does_not_answer(
             runner.stop()
 
         options: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "on_progress": never}
-        runner = Runner(MemorySource(items(40), ["a", "b"]), model(store), store, commit_records=10, **options)
+        runner = Runner(source_of(40), model(store), store, commit_records=10, **options)
         if not begun:
             monkeypatch.setattr(store, "load", Mock(side_effect=StoreUnavailableError("57P01")))
             runner.stop()
@@ -284,7 +294,7 @@ def test_nothing_is_shown_before_it_is_committed(tmp_path: Path) -> None:
         np.testing.assert_array_equal(on_disk.state["state"], snapshot.state["state"])
         shown.append(snapshot)
 
-    run(path, MemorySource(items(45), ["a", "b"]), commit_records=20, publish=[publish])
+    run(path, source_of(45), commit_records=20, publish=[publish])
     assert [total(snapshot.counts) for snapshot in shown] == [20, 40, 45]
 
 
@@ -295,8 +305,8 @@ def test_an_estimator_that_learned_what_the_store_does_not_know_is_refused(tmp_p
         with pytest.raises(RuntimeError):
             Runner(source, estimator, store).run()
         with pytest.raises(ConfigError, match="begin with a new one"):
-            Runner(MemorySource(items(40), ["a", "b"]), estimator, store).run()
-        assert Runner(MemorySource(items(40), ["a", "b"]), model(store), store).run() == replay(items(40))[0]
+            Runner(source_of(40), estimator, store).run()
+        assert Runner(source_of(40), model(store), store).run() == replay(items(40))[0]
 
 
 def test_what_was_not_committed_is_not_spent_by_the_next_run(tmp_path: Path) -> None:
@@ -363,7 +373,7 @@ def test_a_model_that_is_not_finite_is_not_committed(tmp_path: Path) -> None:
     with Store(tmp_path / "a.db", "job", "f") as store:
         estimator = Diverging(features=["a", "b"])
         with pytest.raises(ConfigError, match="no longer finite"):
-            Runner(MemorySource(items(30), ["a", "b"]), estimator, store, commit_records=10).run()
+            Runner(source_of(30), estimator, store, commit_records=10).run()
     assert [c.counts.learned for c in Store.history(tmp_path / "a.db")] == [10]
 
 
@@ -475,11 +485,7 @@ def test_a_signal_finishes_the_batch_commits_and_restores_the_handlers(tmp_path:
             sent.append(total(progress.counts))
             os.kill(os.getpid(), number)
 
-    class Slow(MemorySource):
-        def poll(self, max_records: int, timeout_s: float) -> Any:
-            return super().poll(min(max_records, 5), timeout_s)
-
-    counts = run(tmp_path / "a.db", Slow(items(1000), ["a", "b"]), on_progress=interrupt)
+    counts = run(tmp_path / "a.db", OneByOne(items(1000), ["a", "b"]), on_progress=interrupt)
     assert 20 <= total(counts) < 1000
     snapshot = Store.snapshot(tmp_path / "a.db")
     assert snapshot.counts == counts
@@ -493,15 +499,15 @@ def test_a_second_interrupt_aborts_without_a_commit(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "a.db", MemorySource(items(100), ["a", "b"]), on_progress=interrupt)
+        run(tmp_path / "a.db", source_of(100), on_progress=interrupt)
     assert not (tmp_path / "a.db").exists()
-    assert total(run(tmp_path / "a.db", MemorySource(items(100), ["a", "b"]))) == 100
+    assert total(run(tmp_path / "a.db", source_of(100))) == 100
 
 
 def test_it_runs_in_another_thread_and_stops_when_told(tmp_path: Path) -> None:
     results: list[Counts] = []
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store:
-        source = MemorySource(items(100), ["a", "b"])
+        source = source_of(100)
         runner = Runner(source, model(store), store, commit_records=10, on_progress=lambda progress: runner.stop())
         thread = threading.Thread(target=lambda: results.append(runner.run()))
         thread.start()
@@ -532,24 +538,19 @@ def test_dead_letters_are_durable_before_their_records_are_committed(tmp_path: P
     def publish(snapshot: Snapshot) -> None:
         assert letters.durable == snapshot.counts.dead_letters
 
-    run(
-        tmp_path / "a.db",
-        MemorySource(items(40, bad_every=5), ["a", "b"]),
-        commit_records=7,
-        dead_letters=letters,
-        publish=[publish],
-    )
+    run(tmp_path / "a.db", source_of(40, bad_every=5), commit_records=7, dead_letters=letters, publish=[publish])
     assert [letter.position for letter in letters.written] == list(range(3, 40, 5))
+
+
+def positions(path: Path) -> list[Any]:
+    """The places of the dead letters of a file."""
+    return [json.loads(line)["position"] for line in path.read_text().splitlines()]
 
 
 def test_dead_letters_of_a_commit_that_fails_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def job(n: int) -> None:
-        letters = DeadLetterFile(path)
-        try:
-            source = MemorySource(items(n, bad_every=5), ["a", "b"])
-            run(tmp_path / "a.db", source, commit_records=7, dead_letters=letters)
-        finally:
-            letters.close()
+        with contextlib.closing(DeadLetterFile(path)) as letters:
+            run(tmp_path / "a.db", source_of(n, bad_every=5), commit_records=7, dead_letters=letters)
 
     path = tmp_path / "letters.jsonl"
     job(12)
@@ -558,31 +559,30 @@ def test_dead_letters_of_a_commit_that_fails_are_written_once(tmp_path: Path, mo
         with pytest.raises(Crashed):
             job(40)
     job(40)
-    assert [json.loads(line)["position"] for line in path.read_text().splitlines()] == list(range(3, 40, 5))
+    assert positions(path) == list(range(3, 40, 5))
 
 
 def test_dead_letters_of_a_run_that_cannot_begin_again_are_written_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "letters.jsonl"
-    source = MemorySource(items(40, bad_every=5), ["a", "b"])
     with Store(tmp_path / "a.db", "job", "f", cap=CAP) as store, contextlib.closing(DeadLetterFile(path)) as letters:
+        source = source_of(40, bad_every=5)
         runner = Runner(source, model(store), store, dead_letters=letters, on_progress=crash)
         with pytest.raises(Crashed):
             runner.run()
         monkeypatch.setattr(Store, "load", crash)
         with pytest.raises(Crashed):
             runner.run()
-    assert [json.loads(line)["position"] for line in path.read_text().splitlines()] == list(range(3, 40, 5))
+    assert positions(path) == list(range(3, 40, 5))
 
 
 def test_dead_letters_may_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The place in a file was used in another one, where letters came twice, and in a topic, where it is no offset."""
 
     def job(n: int, letters: Any) -> None:
-        source = MemorySource(items(n, bad_every=5), ["a", "b"])
         with contextlib.closing(letters):
-            run(tmp_path / "a.db", source, commit_records=7, dead_letters=letters)
+            run(tmp_path / "a.db", source_of(n, bad_every=5), commit_records=7, dead_letters=letters)
 
     job(12, DeadLetterFile(tmp_path / "one"))
     with monkeypatch.context() as patch:
@@ -590,8 +590,7 @@ def test_dead_letters_may_go_elsewhere(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(Crashed):
             job(40, DeadLetterFile(tmp_path / "two"))
     job(40, DeadLetterFile(tmp_path / "two"))
-    lines = (tmp_path / "two").read_text().splitlines()
-    assert [json.loads(line)["position"] for line in lines] == list(range(13, 40, 5))
+    assert positions(tmp_path / "two") == list(range(13, 40, 5))
 
     class Topic(DeadLetterFile):
         def commit(self) -> Any:
@@ -646,7 +645,7 @@ def test_a_last_batch_that_does_not_close_is_told_and_left_after_a_stop(tmp_path
                 runner.stop() if stopped else gate.set()
 
         options: dict[str, Any] = {"on_waiting": waiting, "clock": clock, "wait": soon(clock, hangs)}
-        runner = Runner(MemorySource(items(100), ["a", "b"]), estimator, store, commit_seconds=1e9, **options)
+        runner = Runner(source_of(100), estimator, store, commit_seconds=1e9, **options)
         if stopped:
             with pytest.raises(StoreUnavailableError, match="did not end within 20 s after the stop"):
                 runner.run()
@@ -675,13 +674,6 @@ def test_readers_see_from_time_to_time_how_many_records_an_open_batch_holds(tmp_
     assert seen[:1] == [0]
 
 
-class OneByOne(MemorySource):
-    """A record in each poll."""
-
-    def poll(self, max_records: int, timeout: float) -> Any:
-        return super().poll(1, timeout)
-
-
 ENDS_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid != pg_backend_pid()"""
 
@@ -705,7 +697,7 @@ def test_a_failover_of_postgresql_ends_no_run_and_each_commit_counts_once(server
 
         with Store(through, "job", "f", cap=CAP, key=bytes(32)) as store:
             options: dict[str, Any] = {"commit_records": 10, "on_progress": fail, "on_waiting": told.append}
-            runner = Runner(MemorySource(items(40), ["a", "b"]), model(store), store, **options)
+            runner = Runner(source_of(40), model(store), store, **options)
             assert runner.run() == replay(items(40))[0]
             assert {s: store.ledger.spent(s).epsilon for s in replay(items(40))[1]} == pytest.approx(
                 replay(items(40))[1]
