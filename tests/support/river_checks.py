@@ -9,17 +9,10 @@ from river import checks
 from river.base import Classifier, Regressor
 
 ALWAYS = {
-    "check_learn_one",
-    "check_pickling",
-    "check_shuffle_features_no_impact",
-    "check_emerging_features",
-    "check_disappearing_features",
-    "check_predict_one_pure",
-    "check_predict_many_matches_predict_one",
-    "check_learn_many_matches_learn_one",
-    "check_seeding_is_idempotent",
-    "check_bounded_memory_growth",
-}
+    "check_learn_one", "check_pickling", "check_shuffle_features_no_impact", "check_emerging_features",
+    "check_disappearing_features", "check_predict_one_pure", "check_predict_many_matches_predict_one",
+    "check_learn_many_matches_learn_one", "check_seeding_is_idempotent", "check_bounded_memory_growth",
+}  # fmt: skip
 
 
 def models_to_check(models: Mapping[str, Callable[[], Any]], *marks: pytest.MarkDecorator) -> Iterator[Any]:

@@ -166,11 +166,8 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("run people.csv --target wage --feature age=0:9 --budget 1", 2, "model.budget"),
     ("run people.csv --target wage --feature age=0:9 --set schema.subject=''", 3, "header lacks the declared ''"),
     ("run https://127.0.0.1/a.csv --target a --feature b=0:1", 3, "got another URL: a run that is interrupted"),
-    (
-        "init -o new.yaml https://127.0.0.1/people.csv",
-        3,
-        "got another URL: a run that is interrupted must find the same records again; download",
-    ),
+    ("init -o new.yaml https://127.0.0.1/people.csv", 3,
+        "got another URL: a run that is interrupted must find the same records again; download"),
     ("init -o new.yaml people.csv --target wgae", 2, "did you mean 'wage'?"),
     ("init -o new.yaml people.csv --subject nobody", 2, "the data have no column 'nobody'"),
     ("init -o new.yaml empty.csv", 3, "expected a header line"),
@@ -191,11 +188,8 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("run people.csv", 2, "`streamdp init people.csv` writes a job.yaml for it"),
     ("run people.csv --target wage --feature age=0_5:9", 2, "expected two numbers as LOW:HIGH"),
     ("run people.csv --target wage --feature age=0:9 --trust noone", 2, "expected one of nobody, process"),
-    (
-        "run people.csv --target wage --target-bounds 0-9 --feature age=0:9",
-        2,
-        "--target-bounds: expected two numbers as",
-    ),
+    ("run people.csv --target wage --target-bounds 0-9 --feature age=0:9", 2,
+        "--target-bounds: expected two numbers as"),
     ("run people.csv --target wage --feature age=0:9 --cap eps=1", 2, "needs schema.subject"),
     ("run people.csv --target wage --feature age=0:9 --budget eps=1,delta=2", 2, "delta must be below 1"),
     ("run people.csv --target city --feature age=0:9 --classes Paris", 2, "expected two or more classes as A,B"),
@@ -223,7 +217,7 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("weights job.yaml", 4, "there is no such store: `streamdp run` makes that of a job"),
     ('check job.yaml --set source={"type":"kafka","topic":"t","brokers":"h:x"}', 2, "HOST:PORT[,HOST:PORT], got 'h:x'"),
     ("run job.yaml --epsilon 1", 2, "Use --budget eps=1."),
-]
+]  # fmt: skip
 
 GERMAN = DATA.replace(",", ";").replace(".", ",")
 YEAR = "{{column: at, part: year, bounds: [2000, 2100], format: {}}}".format

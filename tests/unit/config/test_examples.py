@@ -28,17 +28,9 @@ from tests.support.paths import ROOT
 PAGE = ROOT / "docs" / "reference" / "job.md"
 EXAMPLES = {code.partition("\n")[0].removeprefix("# "): code for _, code in blocks(PAGE.read_text(encoding="utf-8"))}
 BASES = (
-    Definition,
-    SourceSettings,
-    DeadLettersConfig,
-    BadRecordsConfig,
-    ReadConfig,
-    SinkConfig,
-    DescribedConfig,
-    SourceOptions,
-    KafkaClientConfig,
-    CallsConfig,
-)
+    Definition, SourceSettings, DeadLettersConfig, BadRecordsConfig, ReadConfig, SinkConfig, DescribedConfig,
+    SourceOptions, KafkaClientConfig, CallsConfig,
+)  # fmt: skip
 """Their keys are those of classes that a job has parts of."""
 OF_A_STORE = (StoredDefinition, Promise)
 

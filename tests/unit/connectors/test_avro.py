@@ -166,24 +166,18 @@ MALFORMED: dict[str, tuple[Any, bytes]] = {  # a type, and bytes that are no val
     "too deep in maps": (MAPS, (varint(1) + varint(1) + b"k") * 300_000),
     "a branch before the first in a node": (NODE, varint(1) + varint(-1)),
     "a branch before the first in an array": ({"type": "array", "items": ["null", "long"]}, varint(1) + b"\1\0"),
-    "a symbol before the first in a map": (
-        {"type": "map", "values": ENUM},
-        varint(1) + varint(1) + b"k" + varint(-1) + b"\0",
-    ),
+    "a symbol before the first in a map": ({"type": "map", "values": ENUM},
+        varint(1) + varint(1) + b"k" + varint(-1) + b"\0"),
     "the lowest branch": (["null", "long"], varint(-(1 << 63))),
     "the lowest symbol": (ENUM, varint(-(1 << 63))),
     "a fixed without an end": ({"type": "fixed", "name": "F", "size": 1 << 40}, b"abc"),
     "a map of 2^62": ({"type": "map", "values": "null"}, varint(1 << 62) + b"\0" * 1000),
     "the lowest count of an array": ({"type": "array", "items": "long"}, varint(-(1 << 63)) + varint(9) + b"\2" * 9),
-    "a decimal over its precision": (
-        {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1},
-        varint(2) + (1000).to_bytes(2, "big"),
-    ),
-    "a vast decimal": (
-        {"type": "bytes", "logicalType": "decimal", "precision": 3},
-        varint(900_000) + b"\x7f" * 900_000,
-    ),
-}
+    "a decimal over its precision": ({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1},
+        varint(2) + (1000).to_bytes(2, "big")),
+    "a vast decimal": ({"type": "bytes", "logicalType": "decimal", "precision": 3},
+        varint(900_000) + b"\x7f" * 900_000),
+}  # fmt: skip
 
 
 def at_once(work: Callable[[], Any], seconds: float) -> Any:

@@ -173,16 +173,10 @@ def test_resolution(expects: Any, case: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "default", "value"),
-    [
-        ("int", 3, 3),
-        (["null", "int"], None, None),
-        ("bytes", "\x00\xfa", "\x00\xfa"),
-        (MONEY, "\x00\xfa", "2.50"),
-        ([MONEY, "null"], "\x00\xfa", "2.50"),
-        (enum("E", "a"), "a", "a"),
-    ],
+    [("int", 3, 3), (["null", "int"], None, None), ("bytes", "\x00\xfa", "\x00\xfa"), (MONEY, "\x00\xfa", "2.50"),
+        ([MONEY, "null"], "\x00\xfa", "2.50"), (enum("E", "a"), "a", "a")],
     ids=str,
-)
+)  # fmt: skip
 def test_a_field_that_was_not_written_has_its_default(expects: Any, kind: Any, default: Any, value: Any) -> None:
     written = record(a="int")
     decoder = expects(record(f=field(kind, default=default), a="int"), {1: written})

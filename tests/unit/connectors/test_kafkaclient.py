@@ -35,16 +35,9 @@ def test_what_may_pass_is_waited_for(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "UnsupportedVersionError",
-        "CorruptRecordError",
-        "MessageSizeTooLargeError",
-        "InvalidSessionTimeoutError",
-        "InconsistentGroupProtocolError",
-        "LogTruncationError",
-        "KafkaError",
-    ],
-)
+    ["UnsupportedVersionError", "CorruptRecordError", "MessageSizeTooLargeError", "InvalidSessionTimeoutError",
+        "InconsistentGroupProtocolError", "LogTruncationError", "KafkaError"],
+)  # fmt: skip
 def test_what_would_come_again_is_an_error_at_once(name: str) -> None:
     kind = getattr(kafka.errors, name)
     error = raised(kind({}) if name == "LogTruncationError" else kind())

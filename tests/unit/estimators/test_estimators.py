@@ -379,17 +379,10 @@ def test_a_client_refuses_targets_that_the_bound_does_not_hold_for(loss: Loss, d
 
 @pytest.mark.parametrize(
     ("theta", "loss"),
-    [
-        ([1.0], Logistic()),
-        ([1.0, 2.0, 3.0], Logistic()),
-        ([1.0] * 5, Softmax()),
-        ([1.0] * 2, Softmax()),
-        ([[1.0, 1.0]], Logistic()),
-        ([float("nan"), 1.0], Logistic()),
-        ([1.0, 1.0, 0.01], Huber()),
-        ([1.0, 1.0], Huber()),
-    ],
-)
+    [([1.0], Logistic()), ([1.0, 2.0, 3.0], Logistic()), ([1.0] * 5, Softmax()), ([1.0] * 2, Softmax()),
+        ([[1.0, 1.0]], Logistic()), ([float("nan"), 1.0], Logistic()), ([1.0, 1.0, 0.01], Huber()),
+        ([1.0, 1.0], Huber())],
+)  # fmt: skip
 def test_a_client_refuses_a_theta_that_the_bound_does_not_hold_for(theta: list[float], loss: Loss) -> None:
     with pytest.raises(ConfigError):
         Randomizer(np.array(theta), loss, ("a",), True, GaussianDP(1), "auto")

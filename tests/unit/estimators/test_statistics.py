@@ -307,17 +307,10 @@ def test_a_wrong_declaration_is_refused_in_words(declared: dict[str, Any], said:
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda: stats.Histogram([]),
-        lambda: stats.Histogram(None),
-        lambda: stats.Histogram([1, 2]),
-        lambda: stats.Count(None),
-        lambda: stats.Count("ab"),
-        lambda: stats.Proportion("region"),
-        lambda: stats.Mean((0, 1), by=3),
-        lambda: stats.Mean((0, 1), by="region"),
-    ],
-)
+    [lambda: stats.Histogram([]), lambda: stats.Histogram(None), lambda: stats.Histogram([1, 2]),
+        lambda: stats.Count(None), lambda: stats.Count("ab"), lambda: stats.Proportion("region"),
+        lambda: stats.Mean((0, 1), by=3), lambda: stats.Mean((0, 1), by="region")],
+)  # fmt: skip
 def test_what_is_no_list_is_refused(make: Any) -> None:
     """The letters of a text were its categories, and other values an IndexError or a TypeError."""
     with pytest.raises(ConfigError, match=r"expected (a list|edges to be three)"):

@@ -151,19 +151,12 @@ def test_the_ledger_caps_absorbed_reports_too() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"point": np.zeros(4)},
-        {"centre": np.array([0.0, np.inf, 0.0])},
-        {"loss": Logistic(clip=3.0)},
-        {"loss": Huber()},
+    [{"point": np.zeros(4)}, {"centre": np.array([0.0, np.inf, 0.0])}, {"loss": Logistic(clip=3.0)}, {"loss": Huber()},
         {"mean": UserMean(ApproxDP(1.0, 1e-6), math.sqrt(2), 2.0, 3, 40, 0.1)},
-        {"mean": UserMean(ApproxDP(1.0, 1e-6), 1.0, 2.0, 3, 40, 0.1)},
-        {"coordinate": 0},
-        {"items": 0},
-        {"envelope": -1.0},
-    ],
+        {"mean": UserMean(ApproxDP(1.0, 1e-6), 1.0, 2.0, 3, 40, 0.1)}, {"coordinate": 0}, {"items": 0},
+        {"envelope": -1.0}],
     ids=str,
-)
+)  # fmt: skip
 def test_a_device_refuses_what_does_not_fit(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         replace(model(items_per_user=4).randomizer, **change)

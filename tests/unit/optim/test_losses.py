@@ -78,16 +78,9 @@ CASES = [
 ]
 MALLOWS = [case for case in CASES if case.loss.clip is None]
 REPEATS = (
-    "clip=2.5",
-    "c=0.3",
-    "c=1.0",
-    "c=2.0",
-    "Logistic(clip=0.5",
-    "Softmax(clip=1.0",
-    "tau=0.5",
-    "tau=0.05",
+    "clip=2.5", "c=0.3", "c=1.0", "c=2.0", "Logistic(clip=0.5", "Softmax(clip=1.0", "tau=0.5", "tau=0.05",
     "Hinge(clip=0.5",
-)
+)  # fmt: skip
 """Cases that follow the same lines of code as another case, with another constant: the campaign searches them too."""
 
 

@@ -44,16 +44,10 @@ def delta_of(budget: Budget) -> float:
 
 @pytest.mark.parametrize(
     ("text", "budget"),
-    [
-        ("eps=1", PureDP(1)),
-        ("epsilon=0.25", PureDP(0.25)),
-        (" EPS = 1 ", PureDP(1)),
-        ("eps=1,delta=1e-6", ApproxDP(1, 1e-6)),
-        ("delta=1e-6, eps=1", ApproxDP(1, 1e-6)),
-        ("eps=2,delta=0", PureDP(2)),
-        ("mu=0.5", GaussianDP(0.5)),
-    ],
-)
+    [("eps=1", PureDP(1)), ("epsilon=0.25", PureDP(0.25)), (" EPS = 1 ", PureDP(1)),
+        ("eps=1,delta=1e-6", ApproxDP(1, 1e-6)), ("delta=1e-6, eps=1", ApproxDP(1, 1e-6)), ("eps=2,delta=0", PureDP(2)),
+        ("mu=0.5", GaussianDP(0.5))],
+)  # fmt: skip
 def test_reads_text(text: str, budget: Budget) -> None:
     assert parse_budget(text) == budget
 

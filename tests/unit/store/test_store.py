@@ -310,16 +310,9 @@ def test_a_file_names_no_subject(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "mysql://host/database",
-        "postgresql://host",
-        "sqlite://",
-        "://",
-        "postgresql://host:port/database",
-        "postgresql://me:p@hush@host/database",
-        "postgresql://me:p@hush@host,other/database",
-    ],
-)
+    ["mysql://host/database", "postgresql://host", "sqlite://", "://", "postgresql://host:port/database",
+        "postgresql://me:p@hush@host/database", "postgresql://me:p@hush@host,other/database"],
+)  # fmt: skip
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(StoreError) as caught:
         Store(url, "trips", "print")
