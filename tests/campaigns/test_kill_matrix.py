@@ -498,18 +498,19 @@ class Cell:
         found = [json.loads(text) for text in letters]
         places = Counter((item.get("partition", 0), item.get("offset", item.get("position"))) for item in found)
         after = 0 if self.source == "file" else 1
-        bad = Counter(
-            (s.partition, e.position - after)
+        bad = {
+            (s.partition, e.position - after): e.position <= ends[s]
             for s, entries in self.input.items()
             for e in entries
-            if e.person is None and e.position <= ends[s]
-        )
-        assert not bad - places, (bad - places).most_common(3)
+            if e.person is None
+        }
+        missing = [place for place, due in bad.items() if due and place not in places]
+        assert not missing, missing[:3]  # those after a window that stays open may be written: the next run finds them
         # A broker that fails may add letters to its topic after the worker has looked for them.
         failed = sum(n for name, n in self.done.items() if name.startswith(("brokers", "leader")))
         most = failed if self.letters is not None and "topic" in self.letters else 0
-        assert max(places.values(), default=1) <= 1 + most, (places - bad).most_common(3)
-        assert not places.keys() - bad.keys(), (places - bad).most_common(3)
+        assert max(places.values(), default=1) <= 1 + most, places.most_common(3)
+        assert not places.keys() - bad.keys(), places.keys() - bad.keys()
 
     def _letters(self) -> list[str]:
         if self.letters == "dead_letters: dead.jsonl":
