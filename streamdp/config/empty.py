@@ -15,6 +15,8 @@ _FIXES = {
     "model.trust": "write nobody, process, window or shuffler",
 }
 """What to write for settings that a draft leaves empty, and that a job needs."""
+_ONE_OF = ("bounds", "categories", "classes")
+"""Of these settings of a column one is enough."""
 
 
 class EmptyPlacesError(ConfigError):
@@ -29,9 +31,10 @@ class EmptyPlacesError(ConfigError):
 def check_filled(document: YamlText, path: str) -> None:
     """Raise `EmptyPlacesError` if places of the job at `path` are to be filled in."""
     out, found = [], dict(_settings(document.data))
-    either = ("schema", "target", "bounds"), ("schema", "target", "classes")
-    answered = any(found.get(place) is not None for place in either)
-    for place in [place for place, value in found.items() if value is None and not (answered and place in either)]:
+    for place in [place for place, value in found.items() if value is None]:
+        *around, last = place
+        if last in _ONE_OF and any(found.get((*around, other)) is not None for other in _ONE_OF):
+            continue
         match place:
             case ("schema", "features", _) | ("schema", "features", _, "bounds" | "categories"):
                 setting = "feature"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.shared.messy import MESSY, edited, write
+from streamdp.config.empty import EmptyPlacesError, check_filled
 from streamdp.config.job import load_config
 from streamdp.config.peek import delimiter_of
 from streamdp.config.yaml12 import YamlText
@@ -71,6 +72,14 @@ def test_check_names_each_place_to_fill_in(data: Path, quick: Quick) -> None:
         assert text[number - 1].strip().startswith(f"{name}:")
     assert quick.error(2, "run", "job.yaml") == f"streamdp: {lines[0]}; 7 more: `streamdp check` lists them\n"
     assert quick("check", "job.yaml", "--set", "budget=eps=1")[1] == out
+    given = quick("check", "job.yaml", "--set", "schema.target.classes=[a, b]")[1]
+    assert given.splitlines() == lines[:-1]  # instead of bounds
+
+
+def test_bounds_or_categories_of_a_column_are_enough() -> None:
+    check_filled(YamlText("schema: {features: {a: {bounds: , categories: [x, y]}}}", "job.yaml"), "job.yaml")
+    with pytest.raises(EmptyPlacesError, match=r"schema\.features\.a\.bounds is empty"):
+        check_filled(YamlText("schema: {features: {a: {bounds: }}}", "job.yaml"), "job.yaml")
 
 
 @pytest.mark.parametrize("target", ["wage", "city", "married"])
