@@ -553,7 +553,6 @@ Scores = dict[str, list[float]]
 DOUBTED = "doubted {}"
 
 
-@Memory(_ROOT / ".venv/.peers", verbose=0).cache
 def of_peers(name: str, seed: int, epsilons: Sequence[float], part: float, code: str) -> list[dict[str, float]]:
     """The scores of all that is not ours in one draw, for each epsilon: they stay if no `code` changes."""
     case, rng = (TABLES | WIDE)[name], np.random.default_rng([seed, 5])
@@ -576,7 +575,8 @@ def scores(
     case = (TABLES | WIDE)[name]
     code = "".join(path.read_text() for path in (Path(__file__), *sorted((_ROOT / "benchmarks/shared").glob("*.py"))))
     with threadpool_limits(1):  # small matrices: more threads cost more than they give
-        found: list[dict[str, float]] = of_peers(name, seed, epsilons, part, code)
+        kept = Memory(_ROOT / ".venv/.peers", verbose=0).cache(of_peers)
+        found: list[dict[str, float]] = kept(name, seed, epsilons, part, code)
         data, held = case.drawn(np.random.default_rng([seed, 5]), part)
         for epsilon, of_one in zip(epsilons, found, strict=True):
             for trust in (one for one in trusts if one != "shuffler" or name not in WIDE):
