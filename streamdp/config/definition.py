@@ -375,7 +375,6 @@ class StoredDefinition(Definition):
     """The definition that a store keeps."""
 
     promises: tuple[Promise, ...] = ()  # the promises before the present one, oldest first, also of former models
-    losses: int | None = None  # how often a loss of commits was accepted; None: never
     written: dict[str, object] | None = None  # as of `SourceSettings`, for `predict`
     own_budgets: bool = False  # as of `SourceSettings`
 
@@ -383,7 +382,7 @@ class StoredDefinition(Definition):
         return {"written": self.written, "own_budgets": self.own_budgets}
 
     def text(self) -> str:
-        kept = {name for name in ("promises", "losses", "written", "own_budgets") if getattr(self, name)}
+        kept = {name for name in ("promises", "written", "own_budgets") if getattr(self, name)}
         more = self.model_dump(mode="json", include=kept, exclude_none=True)
         return json.dumps(json.loads(super().text()) | more) if more else super().text()
 
@@ -402,10 +401,10 @@ class StoredDefinition(Definition):
         times = [] if time is None else [f"a record's own time is its column {time.column!r}"]
         return [*subjects, *times]
 
-    def limits(self) -> list[str]:
-        """What makes the promise of a statement weaker: what was lost, and what was promised before."""
+    def limits(self, losses: int) -> list[str]:
+        """What makes the promise of a statement weaker: `losses` of commits, and what was promised before."""
         learned = any(old.learned for old in self.promises if old.ended)
-        return [*self._lost(), *self._changes(), *([self.said_of_former()] if learned else [])]
+        return [*self._lost(losses), *self._changes(), *([self.said_of_former()] if learned else [])]
 
     def said_of_former(self) -> str:
         """What former models have spent, as a sentence."""
@@ -423,16 +422,16 @@ class StoredDefinition(Definition):
             f" spends again, and a person in both has spent both budgets{held}"
         )
 
-    def _lost(self) -> list[str]:
+    def _lost(self, losses: int) -> list[str]:
         """What holds after losses: before and after each one, a run of its own kept the guarantee and the caps."""
-        if not self.losses:
+        if not losses:
             return []
-        times = "once" if self.losses == 1 else f"{self.losses} times"
+        times = "once" if losses == 1 else f"{losses} times"
         cap = "" if self.cap is None else " and every cap"
         return [
             f"the store lost commits, and the operator went on, {times}: what was learned in them may have been shown,"
             f" their spends are not counted, and their records may have been learned again. Every spend{cap} above may"
-            f" hold {self.losses + 1} times over: what is guaranteed is the sum of {self.losses + 1} such budgets, if"
+            f" hold {losses + 1} times over: what is guaranteed is the sum of {losses + 1} such budgets, if"
             " budget and cap were not larger in what was lost"
         ]
 

@@ -33,7 +33,7 @@ from streamdp.serving.snapshots import Model, combined, restore
 from streamdp.store.reading import begun
 from streamdp.store.reading import snapshots as stored_snapshots
 from streamdp.store.sinks import note_doubt, note_sink
-from streamdp.store.snapshot import Counts, Snapshot
+from streamdp.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from connectors.sinks import Message, Sink
@@ -207,9 +207,7 @@ def present(store_path: str, job: str | None = None) -> Model:
     known = begun(store_path, job)
     definition = read_definition(known.config)
     estimator = definition.build_estimator(None)
-    state = estimator.state_dict()
-    first = Snapshot(known.job, known.fingerprint, known.config, 0, 0.0, Counts(), {}, state, waiting=known.waiting)
-    return Model(definition, estimator, first)
+    return Model(definition, estimator, replace(known, state=estimator.state_dict()))
 
 
 @dataclass(frozen=True, slots=True)

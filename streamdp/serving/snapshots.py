@@ -58,7 +58,7 @@ class Model:
         """Return the guarantee in words, with what was promised before budget or cap were changed."""
         definition = self.definition
         said = self.estimator.statement(definition.cap_budget)
-        limits = [*definition.limits(), *_on_spark(self.snapshot, self.estimator)]
+        limits = [*definition.limits(self.snapshot.losses), *_on_spark(self.snapshot, self.estimator)]
         spent = [budget for budget in self.estimator.guarantee.budgets if isinstance(budget, PureDP)]
         shuffled = [] if definition.shuffled is None else [definition.shuffled.said(budget) for budget in spent]
         return with_notes(said, {"Columns of the job": definition.notes()}, limits, shuffled)
@@ -142,10 +142,11 @@ def combined(snapshots: Sequence[Snapshot]) -> Snapshot:
         state=state,
         shard=WHOLE,
         waiting=sum(s.waiting for s in snapshots),
+        losses=max(s.losses for s in snapshots),
     )
 
 
-_PLAIN = ("job", "fingerprint", "config", "seq", "committed_at", "position", "epoch", "waiting")
+_PLAIN = ("job", "fingerprint", "config", "seq", "committed_at", "position", "epoch", "waiting", "losses")
 """What a snapshot has as JSON as it is."""
 
 

@@ -1,6 +1,5 @@
 """What a database holds: checked before anything is written to it, and written when a job is new."""
 
-import contextlib
 import json
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -41,8 +40,8 @@ def create_or_check(
 ) -> tuple[Terms, JobRow | None]:
     """Create the database; or, if it exists, make every check that can refuse the job, without a write.
 
-    Returns the terms of the job from now on, of a job that exists those that `continued` returns, with the number of
-    losses; and the row of the job, None if it is new. Without a key, it is found as in `subject_key`. If no other
+    Returns the terms of the job from now on, of a job that exists those that `continued` returns; and the row of the
+    job, None if it is new. Without a key, it is found as in `subject_key`. If no other
     worker holds the job (`alone`) and nothing was learned, it may go on with another configuration.
 
     Raises `StoreMismatchError` for a job with another fingerprint, for another key or cap than that of the ledger, and
@@ -56,7 +55,7 @@ def create_or_check(
         database.check(connection)
         row = next((row for row in map(JobRow._make, connection.fetch(ALL_JOBS)) if row.job == job), None)
         if row is not None:
-            snapshots = read_snapshots(connection, job, database.name)
+            snapshots = read_snapshots(connection, job, database)
             learned = sum(snapshot.counts.learned for snapshot in snapshots)
             if continued is not None:
                 terms = continued(row.config, learned, cap=read_cap(connection))
@@ -65,16 +64,7 @@ def create_or_check(
             _check_job(row, database.name, terms, cap is not None, unspent or bool(terms.replaced))
         if cap is not None:
             _check_ledger(connection, database, job, cap, key)
-    return terms._replace(config=_with_losses(terms.config, database.losses)), row
-
-
-def _with_losses(config: str, losses: int) -> str:
-    """The text of a job that says how often a loss of commits was accepted; a program's own text as it is."""
-    with contextlib.suppress(ValueError):
-        settings = json.loads(config)
-        if losses and isinstance(settings, dict) and "model" in settings:
-            return json.dumps(settings | {"losses": losses})
-    return config
+    return terms, row
 
 
 def _check_ledger(
@@ -123,10 +113,6 @@ def enter(
     """
     wait_for_writers(connection)  # jobs and workers that start at the same time do so one after the other
     found, notes = None, list[str]()
-    for other in map(JobRow._make, connection.fetch(ALL_JOBS) if database.losses else ()):
-        if other.job != job:  # its commits are lost, too, and it may never run again
-            noted = other._replace(config=_with_losses(other.config, database.losses))
-            connection.change("UPDATE jobs SET config = :config WHERE job = :job", noted._asdict())
     if cap is not None:
         found, before = _check_ledger(connection, database, job, cap, key)
         if found is None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from streamdp.database.interface import Connection
+from streamdp.database.interface import Connection, Database
 from streamdp.database.opening import open_database
 from streamdp.errors import StoreError, StoreMismatchError, listed
-from streamdp.store.snapshot import Commit, Snapshot
+from streamdp.store.snapshot import Commit, Counts, Snapshot
 from streamdp.store.snapshot_codec import read_commit, read_snapshot
 from streamdp.store.tables import ALL_JOBS, NAMES, OF_JOB, STORE_FORMAT, JobRow, ShardRow
 
@@ -24,22 +24,12 @@ class SinkState:
     reason: str  # why it fails; "" if it does not
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A job that may have no commit yet."""
-
-    job: str
-    fingerprint: str
-    config: str
-    waiting: int  # the records that were read and wait for the end of their batch or window
-
-
 @contextmanager
-def _reading(url_or_path: str | os.PathLike[str], job: str | None) -> Iterator[tuple[Connection, str]]:
-    """A connection for readers, and the name of the database."""
+def _reading(url_or_path: str | os.PathLike[str], job: str | None) -> Iterator[tuple[Connection, Database]]:
+    """A connection for readers, and its database."""
     database = open_database(url_or_path, job)
     with database.reading(STORE_FORMAT) as connection:
-        yield connection, database.name
+        yield connection, database
 
 
 def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> list[Snapshot]:
@@ -49,16 +39,20 @@ def snapshots(url_or_path: str | os.PathLike[str], job: str | None = None) -> li
     Raises `StoreError` and its kinds: `StoreError` if there is no such store, or if it holds several jobs and none is
     named; `StoreMismatchError` if it does not hold the job.
     """
-    with _reading(url_or_path, job) as (connection, name):
-        return read_snapshots(connection, job, name)
+    with _reading(url_or_path, job) as (connection, database):
+        return read_snapshots(connection, job, database)
 
 
-def begun(url_or_path: str | os.PathLike[str], job: str | None = None) -> Begun:
-    """Return a job that has begun, with a commit or not. For `url_or_path` and errors see `snapshots`."""
-    with _reading(url_or_path, job) as (connection, name):
-        row = read_job(connection, job, name)
-        shards = [ShardRow(*shard) for shard in connection.fetch(OF_JOB, {"job": row.job})]
-        return Begun(row.job, row.fingerprint, row.config, sum(shard.waiting for shard in shards))
+def begun(url_or_path: str | os.PathLike[str], job: str | None = None) -> Snapshot:
+    """Return a job that may have no commit yet, as its snapshot 0, without a state.
+
+    For `url_or_path` and errors see `snapshots`.
+    """
+    with _reading(url_or_path, job) as (connection, database):
+        row = read_job(connection, job, database.name)
+        waiting = sum(ShardRow(*shard).waiting for shard in connection.fetch(OF_JOB, {"job": row.job}))
+        held = row.job, row.fingerprint, row.config
+        return Snapshot(*held, 0, 0.0, Counts(), {}, {}, waiting=waiting, losses=database.losses)
 
 
 def sinks(url_or_path: str | os.PathLike[str], job: str) -> list[SinkState]:
@@ -75,10 +69,10 @@ def history(url_or_path: str | os.PathLike[str], limit: int, job: str | None = N
     """
     columns = ("topic", "partition", *NAMES, "checksum")
     newest = f"SELECT {', '.join(columns)} FROM commits WHERE job = :job ORDER BY committed_at DESC, seq DESC LIMIT :n"
-    with _reading(url_or_path, job) as (connection, name):
-        found = read_job(connection, job, name).job
+    with _reading(url_or_path, job) as (connection, database):
+        found = read_job(connection, job, database.name).job
         rows = connection.fetch(newest, {"job": found, "n": limit})
-        return [read_commit(dict(zip(columns, row, strict=True)), found, name) for row in reversed(rows)]
+        return [read_commit(dict(zip(columns, row, strict=True)), found, database.name) for row in reversed(rows)]
 
 
 def read_job(connection: Connection, job: str | None, name: str) -> JobRow:
@@ -97,14 +91,14 @@ def read_job(connection: Connection, job: str | None, name: str) -> JobRow:
     return found
 
 
-def read_snapshots(connection: Connection, job: str | None, name: str) -> list[Snapshot]:
-    """Return the last snapshot of every shard of a job, in the order of the shards.
+def read_snapshots(connection: Connection, job: str | None, database: Database) -> list[Snapshot]:
+    """Return the last snapshot of every shard of a job in a `database`, in the order of the shards.
 
-    `job` and `name` are those of `read_job`. Raises `StoreDamagedError` if a checksum fails, and the errors of
+    `job` is that of `read_job`. Raises `StoreDamagedError` if a checksum fails, and the errors of
     `read_job`.
     """
     if job is None and not connection.fetch(ALL_JOBS):  # its first job begins at this moment
         return []
-    found = read_job(connection, job, name)
-    rows = connection.fetch(OF_JOB, {"job": found.job})
-    return [snapshot for row in map(ShardRow._make, rows) if (snapshot := read_snapshot(row, found, name)) is not None]
+    found = read_job(connection, job, database.name)
+    rows = [ShardRow(*row) for row in connection.fetch(OF_JOB, {"job": found.job})]
+    return [snapshot for row in rows if (snapshot := read_snapshot(row, found, database)) is not None]

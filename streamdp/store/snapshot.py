@@ -69,6 +69,7 @@ class Snapshot:
     letters: Any = None
     waiting: int = 0  # as in `Part`, but it may have been noted after the commit
     doubt: str = ""  # what a public holdout says against the model, as it was noted after a commit; "": nothing
+    losses: int = 0  # how often a user went on with a database that had lost commits
 
     @property
     def doubts(self) -> list[str]:

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from streamdp.data.records import Position, Shard
+from streamdp.database.interface import Database
 from streamdp.errors import StoreDamagedError, StoreError
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.state_codec import StoredState, encode_state
@@ -48,31 +49,28 @@ def history_checksum(job: str, shard: Shard, columns: Mapping[str, object]) -> b
     return blake2b(content.encode("utf-8"), digest_size=16, person=b"streamdp-history").digest()
 
 
-def read_snapshot(row: ShardRow, job: JobRow, name: str) -> Snapshot | None:
-    """Return the snapshot of a shard by its row and that of its job; None before its first commit.
+def read_snapshot(row: ShardRow, job: JobRow, database: Database) -> Snapshot | None:
+    """Return the snapshot of a shard by its row and that of its job, of a `database`; None before its first commit.
 
     Raises `StoreDamagedError`, with the name of the database, if the checksum fails.
     """
     if row.seq == 0:
         return None
     columns = row._asdict()
-    with _intact(f"a snapshot in {name}"):
+    with _intact(f"a snapshot in {database.name}"):
         columns["waiting"] = int(row.waiting)
         if _checksum(job.job, job.fingerprint, columns, row.state) != row.checksum:
             raise ValueError
-    found = snapshot_of(job.job, job.fingerprint, job.config, Shard(row.topic, row.partition), columns)
-    return replace(found, doubt=job.doubt)
+    return snapshot_of(job, database, Shard(row.topic, row.partition), columns)
 
 
-def snapshot_of(job: str, fingerprint: str, config: str, shard: Shard, columns: Mapping[str, Any]) -> Snapshot:
-    """Return the snapshot of a shard of a job, by the `columns` of its row, which are not checked.
-
-    `fingerprint` and `config` are those of the job.
-    """
+def snapshot_of(job: JobRow, database: Database, shard: Shard, columns: Mapping[str, Any]) -> Snapshot:
+    """Return the snapshot of a shard of a job in a `database`, by the `columns` of its row, which are not checked."""
     position, letters = _position(columns["position"])
     counts, state, seq, at = _counts(columns), StoredState(columns["state"]), columns["seq"], columns["committed_at"]
-    more = {"epoch": columns["epoch"], "letters": letters, "waiting": columns["waiting"]}
-    return Snapshot(job, fingerprint, config, seq, at, counts, position, state, shard, **more)
+    more = {"epoch": columns["epoch"], "letters": letters, "waiting": columns["waiting"], "doubt": job.doubt}
+    held = job.job, job.fingerprint, job.config
+    return Snapshot(*held, seq, at, counts, position, state, shard, **more, losses=database.losses)
 
 
 def read_commit(row: Mapping[str, Any], job: str, name: str) -> Commit:

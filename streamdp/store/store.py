@@ -31,7 +31,7 @@ from streamdp.store.identity import Continued, Terms, create_or_check, enter
 from streamdp.store.reading import history, read_job, snapshots
 from streamdp.store.snapshot import Commit, Counts, Part, Snapshot
 from streamdp.store.snapshot_codec import commit_columns, history_checksum, read_snapshot, snapshot_of, state_columns
-from streamdp.store.tables import ADD_SHARD, NAMES, OF_SHARD, STORE_FORMAT, ShardRow, named
+from streamdp.store.tables import ADD_SHARD, NAMES, OF_SHARD, STORE_FORMAT, JobRow, ShardRow, named
 
 if TYPE_CHECKING:
     from streamdp.ledger.stored import StoredLedger
@@ -226,7 +226,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 connection.change(_CLAIM, mine)
                 row = ShardRow(*connection.fetch(_READ, mine)[0])
                 self._claims[shard] = _Claim(row.epoch, row.seq)
-                out[shard] = read_snapshot(row, job, self._database.name)
+                out[shard] = read_snapshot(row, job, self._database)
         return out
 
     def end_left(self, left: Session | None) -> Session | None:
@@ -268,7 +268,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             row, job = ShardRow(*rows[0]), read_job(connection, self.job, self._database.name)
             if (claim := self._claims.get(shard)) is not None and claim.epoch == row.epoch:
                 claim.seq = row.seq  # greater than ours after a commit whose answer was lost
-            return read_snapshot(row, job, self._database.name)
+            return read_snapshot(row, job, self._database)
 
     def commit(self, state: Mapping[str, object], position: Position, counts: Counts) -> Snapshot:
         """Commit the one shard and the ledger's pending spends, or nothing. They are on disk when this returns.
@@ -339,7 +339,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
         return self._snapshot(shard, {**values, **content, "epoch": claim.epoch}), True
 
     def _snapshot(self, shard: Shard, columns: Mapping[str, object]) -> Snapshot:
-        return snapshot_of(self.job, self.fingerprint, self._config, shard, columns)
+        row = JobRow(self.job, self.fingerprint, self._config, int(self.ledger is not None))
+        return snapshot_of(row, self._database, shard, columns)
 
     def note_waiting(self, waiting: Mapping[Shard, int]) -> None:
         """Write, for readers, how many records after the last commit wait in an open batch or window, by shard.

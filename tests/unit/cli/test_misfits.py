@@ -109,5 +109,5 @@ def test_models_that_learned_stay_in_the_statement_whatever_comes_between(job: P
     third = load_config(job / "job.yaml").continued(second.config, 0, False)
     found = read_definition(third.config)
     assert [(old.learned, old.ended) for old in found.promises] == [(7, True), (0, True)]
-    assert "this job learned 7 records" in found.limits()[-1]
+    assert "this job learned 7 records" in found.limits(0)[-1]
     assert not third.replaced

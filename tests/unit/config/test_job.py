@@ -218,7 +218,7 @@ def test_the_cap_of_a_new_model_bounds_what_it_counts_only(tmp_path: Path, old: 
     terms = second.continued(first.text(), 7, True, True)
     said = f"the cap {second.cap} {'bounds' if counted else 'does not bound'} a person's total over all of them"
     assert said in terms.replaced
-    assert said in read_definition(terms.config).limits()[-1]
+    assert said in read_definition(terms.config).limits(0)[-1]
 
 
 def test_a_cap_that_changes_after_a_new_model_bounds_no_total(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_cap_that_changes_after_a_new_model_bounds_no_total(tmp_path: Path) ->
     third = load_config(write(tmp_path, JOB.replace("eta: 0.3\ncap: epsilon=3", "eta: 0.2\ncap: eps=2")))
     terms = third.continued(second.continued(first.text(), 7, True, True).config, 9, True)
     assert (
-        "the cap eps=2 does not bound a person's total over all of them" in read_definition(terms.config).limits()[-1]
+        "the cap eps=2 does not bound a person's total over all of them" in read_definition(terms.config).limits(0)[-1]
     )
 
 

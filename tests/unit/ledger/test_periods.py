@@ -401,7 +401,7 @@ def test_a_cap_of_another_kind_needs_the_flag(tmp_path: Path) -> None:
     for other in [*others, "mu=2 per 1 day, total mu=9"]:
         with pytest.raises(ConfigError, match="a cap of another kind"):
             continued(other, False)
-        notes = read_definition(continued(other, True)).limits()
+        notes = read_definition(continued(other, True)).limits(0)
         assert "a person's total is bounded by caps of several kinds together only" in notes[-1]
 
 
