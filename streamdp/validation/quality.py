@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamdp.validation.sums import ANSWERS, CELLS, COLUMNS, ERRORS, FEWEST, OTHERS, Estimate, interval, mean
-from streamdp.validation.tasks import Probabilities, Task
+from streamdp.validation.tasks import Numbers, Probabilities, Task
 
 BETTER, NO_BETTER, UNKNOWN = "better", "no better", "not known yet"
 _MATTERS = 0.05
@@ -31,8 +31,8 @@ class Stretch:
     """The errors in a part of the stream, as estimates with 95 % intervals from private answers.
 
     They are those of the model as it was when each record came, those of the best constant known then, and the first
-    minus the second. Classes whose error is the log loss have the shares of wrong predictions beside it, `rate` of the
-    model and `constant_rate`, and two classes the `auc`.
+    minus the second, up to what the constant's error may exceed the least one. Classes whose error is the log loss have
+    the shares of wrong predictions beside it, `rate` of the model and `constant_rate`, and two classes the `auc`.
     """
 
     answers: int
@@ -93,6 +93,8 @@ class Quality:
             return f"about {self.missing:,} more answers would decide"
         if self.first is not None:
             return f"about {self.first:,} more answers give a first interval, and then the number that would decide"
+        if self.recent.constant.value:
+            return "more answers would not decide: bounds of the target that are too wide hide the best constant"
         if self.total.answers:
             return "both errors are 0, so that no number of answers would decide"
         if self.largest is None:
@@ -134,12 +136,14 @@ def stretch(sums: np.ndarray, task: Task, known: np.ndarray, reach: float) -> St
             interval(1 - float(p[likeliest]), float(variances[likeliest]) if known_well else math.nan, 0.0, 1.0),
             _auc(sums) if task.cells else None,
         )
-    largest = task.largest(reach)
+    largest, difference = task.largest(reach), interval(error - constant, noise + other)
+    if isinstance(task, Numbers) and difference.high is not None:
+        difference = replace(difference, high=difference.high + task.unresolved(known))
     return Stretch(
         int(sums[ANSWERS]),
         interval(error, noise, 0.0, largest),
         interval(constant, other, 0.0, largest),
-        interval(error - constant, noise + other),
+        difference,
     )
 
 
@@ -156,15 +160,16 @@ def verdict(recent: Stretch) -> str:
 def missing(total: Stretch, recent: Stretch) -> int | None:
     """Return about how many more answers would end "not known yet" if the difference stays, in one digit.
 
-    None if it has no interval, and if it and the constant's error are 0.
+    None if it has no interval, and if none would: what the constant lacks for its intervals stays.
     """
     difference, constant = recent.difference, recent.constant.value
-    if difference.high is None or difference.value is None or constant is None:
+    if difference.high is None or difference.low is None or difference.value is None or constant is None:
         return None
-    margin = max(-difference.value, difference.value + _MATTERS * max(constant, 0.0))
+    half = difference.value - difference.low
+    margin = max(half - difference.high, difference.value + _MATTERS * max(constant, 0.0))
     if margin <= 0:
         return None
-    more = total.answers * (((difference.high - difference.value) / margin) ** 2 - 1)
+    more = total.answers * ((half / margin) ** 2 - 1)
     return _digit(more)
 
 

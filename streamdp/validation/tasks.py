@@ -63,11 +63,22 @@ class Numbers:
         """The best constant, from the numbers known, of `start`, answers and `counted`."""
         if len(known) == 3:
             return float(known[self.AVERAGE])
-        low, high, _, *counts = known.tolist()
-        below = np.maximum.accumulate(np.cumsum([0.0, *counts]))
-        if below[-1] <= 0:
-            return float(low + high) / 2
-        return float(np.interp(self._tau * below[-1], below, np.linspace(low, high, len(below))))
+        ends, below = self._intervals(known)
+        return float(np.interp(self._tau, below, ends)) if below[-1] > 0 else float(known[0] + known[1]) / 2
+
+    def unresolved(self, known: np.ndarray) -> float:
+        """By how much the constant's error may exceed the least one: an interval does not say where its targets lie."""
+        if len(known) == 3:
+            return 0.0
+        ends, below = self._intervals(known)
+        apart = np.maximum(self._tau - below[:-1], 0) * np.maximum(below[1:] - self._tau, 0)
+        return self._unit * float(np.max(np.diff(ends) * apart / np.maximum(np.diff(below), 1e-300)))
+
+    @staticmethod
+    def _intervals(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the intervals, and which shares of the targets are below them; 0 if none are known."""
+        below = np.maximum.accumulate(np.cumsum([0.0, *known[3:]]))
+        return np.linspace(known[0], known[1], len(below)), below / max(below[-1], 1e-300)
 
     def lacks(self, known: np.ndarray) -> float:
         """How many times the answers in `known` determine the constant: below 1, noise hardly moves its level."""
@@ -96,6 +107,9 @@ class Squares(Numbers):
 
     def largest(self, reach: float) -> float:
         return reach**2
+
+    def unresolved(self, known: np.ndarray) -> float:
+        return 0.0
 
     def constant(self, known: np.ndarray) -> float:
         if len(known) == 3:

@@ -447,6 +447,24 @@ def test_a_constant_that_is_not_known_well_does_not_flatter_the_model() -> None:
     assert np.mean(found) - task.shares(known)[1] < -error  # without what is added for it, it would be better
 
 
+@pytest.mark.parametrize("tau", [0.1, 0.5])
+def test_a_constant_within_a_wide_interval_does_not_flatter_the_model(tau: float) -> None:
+    rng = np.random.default_rng(3)
+    for far in (1.0, 30.0, 3e4):
+        for y in (rng.exponential(1.0, 20_000), rng.poisson(0.4, 20_000).astype(float), rng.normal(0, 0.3, 20_000)):
+            task = Numbers(tau, -far, far)
+            known = task.start(0.0, far, summed=True)
+            groups = task.errors(known, far).groups(y, known, np.zeros(0, dtype=np.uint64))
+            known = task.counted(known, np.bincount(groups, minlength=task.groups), len(y), 0.0)
+            least, found = (_pinball(tau, y, constant) for constant in (np.quantile(y, tau), task.constant(known)))
+            assert found - least <= task.unresolved(known) * (1 + 1e-9) + 1e-9
+
+
+def _pinball(tau: float, y: np.ndarray, constant: float) -> float:
+    apart = np.clip(y, -1e9, 1e9) - constant
+    return float(np.mean(np.maximum(tau * apart, (tau - 1) * apart))) * (2 if tau == 0.5 else 1)
+
+
 @pytest.mark.slow
 def test_cells_and_the_auc_are_unbiased_under_ldp() -> None:
     """The estimate of the area is within 5.2 of its own standard errors of the truth, which are small here."""

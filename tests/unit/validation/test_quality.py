@@ -55,6 +55,7 @@ def test_every_sentence_has_a_number_or_a_reason() -> None:
     assert said(none, 1.0, None, None).startswith("no record has answered")
     assert said(none, 1.0, None, 200).startswith("about 200 more answers give a first interval")
     assert said(stretch(0.0, 0.0, 0.0), 1.0, None, None).startswith("both errors are 0")
+    assert said(stretch(-1.0, 0.1), 1.0, None, None).startswith("more answers would not decide")
     assert said(stretch(0.0, 1.0), 1.0, 3000, None).startswith("about 3,000 more answers would decide")
 
 
