@@ -17,7 +17,13 @@ from streamdp.errors import BudgetError, ConfigError, SchemaError, StreamDPError
 from streamdp.estimators import ShuffleClassifier, ShuffleRegressor
 from streamdp.estimators.shuffle.randomizer import ShuffleRandomizer
 from streamdp.privacy.guarantees import ApproxDP, amount
-from streamdp.protocol.shuffle_wire import Announcement, Place, read_announcement, write_announcement
+from streamdp.protocol.shuffle_wire import (
+    AnnouncedSum,
+    Announcement,
+    Place,
+    read_announcement,
+    write_announcement,
+)
 
 Learning = ShuffleRegressor | ShuffleClassifier
 
@@ -113,33 +119,39 @@ class Agreement:
     def announcement(self, place: Place, point: np.ndarray) -> Announcement:
         """The learner's announcement of a batch; the gradients are taken at `point` (d,)."""
         agreed = self._go(place).randomizer
-        return Announcement(self.digest, place, point, self._loss, tuple(map(str, agreed.names)), agreed.params)
+        numbers = {name: getattr(agreed.params, name) for name in AnnouncedSum.model_fields}
+        return Announcement.model_construct(
+            format=1,
+            agreement=self.digest,
+            batch=place,
+            point=point.tolist(),
+            loss=self._loss,
+            features=[str(name) for name in agreed.names],
+            sum=AnnouncedSum.model_construct(**numbers),
+        )
 
     def accept(self, text: bytes) -> ShuffleRandomizer:
         """What a device needs for its answer to an announcement, if its `text` obeys this agreement.
 
-        Raises `SchemaError` if the text is no announcement or the plan has no such batch, `BudgetError` for a budget
-        that is none, and `ConfigError`, with what differs, if it does not obey this agreement. What the text demands
-        is compared before anything is computed from it.
+        Raises `SchemaError` if the text is no announcement or the plan has no such batch, and `ConfigError`, with what
+        differs, if it does not obey this agreement. What the text demands is compared before anything is computed from
+        it.
         """
 
         def same(what: str, got: object, agreed: object) -> None:
             if got != agreed:
                 raise ConfigError(f"refused: the learner announces another {what} than this job has")
 
-        def agreed_sum(place: Place, budget: ApproxDP, given: dict[str, object]) -> VectorSum:
-            ours = self.params(place)
-            same("budget", budget, ours.budget)
-            same("number of people", given["users"], ours.users)
-            same("sum", given, {name: getattr(ours, name) for name in given})
-            return ours
-
-        announced = read_announcement(text, agreed_sum, self._longest)
-        ours = self.announcement(announced.batch, announced.point)
+        announced = read_announcement(text, self._longest)
+        point = np.array(announced.point)
+        ours = self.announcement(announced.batch, point)
+        same("budget", announced.sum.budget, ours.sum.budget)
+        same("number of people", announced.sum.users, ours.sum.users)
+        same("sum", announced.sum.model_dump(), ours.sum.model_dump())
         same("loss", announced.loss, ours.loss)
         same("features", announced.features, ours.features)
         same("agreement (schema, model or minimum_share)", announced.agreement, ours.agreement)
-        randomizer = self.randomizer(announced.batch, announced.point)
+        randomizer = self.randomizer(announced.batch, point)
         if self.rounds is not None:
             inside = self._estimator.learner.region.project(randomizer.point)
             if not np.allclose(inside, randomizer.point, rtol=1e-9, atol=1e-9):

@@ -131,8 +131,8 @@ class CohortSimulator(SimulatedPeople):
         Waits for an announcement for at most `timeout_s` seconds. Raises `SourceError` if the messages of a round that
         was interrupted are gone, or no file can be written.
         """
-        self._announced.look(timeout_s)
-        randomizer, notes = self._announced.randomizer, self.notes
+        self._look(timeout_s)
+        randomizer, notes = self._randomizer, self.notes
         if randomizer is None:
             return False
         place = randomizer.batch
@@ -146,7 +146,7 @@ class CohortSimulator(SimulatedPeople):
         notes.write()  # before anything leaves a device
         values, size = self._noted(key), NONCE_BYTES + randomizer.params.message_bytes
         for begin in range(0, len(values), size):
-            self.messages.send(key, values[begin : begin + size], timestamp_ms=self._announced.at)
+            self.messages.send(key, values[begin : begin + size], timestamp_ms=self._announced_at)
         self.messages.flush()
         notes.sent = notes.answered
         notes.write()

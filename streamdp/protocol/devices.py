@@ -134,43 +134,12 @@ def write_file(path: Path, content: str | bytes) -> None:
         write_durably(str(path), content)
 
 
-class Announcements:
-    """The newest announcement of a learner, if it obeys the agreement. Tells "refused" and "batch"."""
-
-    def __init__(self, agreement: Agreement, points: LogReader, tell: Tell) -> None:
-        self._agreement = agreement
-        self._points = points
-        self._tell = tell
-        self._batch: Place | None = None
-        self.randomizer: ShuffleRandomizer | None = None
-        """What an answer needs; None if there is no announcement, or one that is refused."""
-        self.at = 0
-        """When it was announced, in milliseconds since 1970 (UTC)."""
-        points.seek(max(0, points.end() - 1))
-
-    def look(self, timeout_s: float) -> None:
-        """Take up the newest announcement within `timeout_s` seconds. Refuse it if it does not obey the agreement."""
-        entries = self._points.poll(timeout_s)
-        if not entries:
-            return
-        newest = entries[-1]
-        try:
-            randomizer = self._agreement.accept(newest.value or b"")
-        except (SchemaError, ConfigError, BudgetError) as error:
-            self.randomizer = None
-            self._tell("refused", reason=str(error))
-            return
-        self.randomizer, self.at = randomizer, newest.timestamp
-        if randomizer.batch != self._batch:
-            self._batch = randomizer.batch
-            with contextlib.suppress(BudgetError):
-                weakest = str(self._agreement.weakest(self._batch))
-                self._tell("batch", batch=place_text(self._batch), people=randomizer.params.users, weakest=weakest)
-
-
 @dataclass(eq=False, repr=False)
 class SimulatedPeople:
-    """What acts as the devices of all people in a source: what it reads and writes. `notes` say what was answered."""
+    """What acts as the devices of all people in a source: what it reads and writes. `notes` say what was answered.
+
+    It tells "refused" and "batch" of announcements.
+    """
 
     agreement: Agreement
     source: Source
@@ -181,7 +150,30 @@ class SimulatedPeople:
     tell: Tell = silent
 
     def __post_init__(self) -> None:
-        self._announced = Announcements(self.agreement, self.points, self.tell)
+        self._batch: Place | None = None
+        # what an answer needs; None if there is no announcement, or one that is refused
+        self._randomizer: ShuffleRandomizer | None = None
+        self._announced_at = 0  # in milliseconds since 1970 (UTC)
+        self.points.seek(max(0, self.points.end() - 1))
+
+    def _look(self, timeout_s: float) -> None:
+        """Take up the newest announcement within `timeout_s` seconds. Refuse it if it does not obey the agreement."""
+        entries = self.points.poll(timeout_s)
+        if not entries:
+            return
+        newest = entries[-1]
+        try:
+            randomizer = self.agreement.accept(newest.value or b"")
+        except (SchemaError, ConfigError, BudgetError) as error:
+            self._randomizer = None
+            self.tell("refused", reason=str(error))
+            return
+        self._randomizer, self._announced_at = randomizer, newest.timestamp
+        if randomizer.batch != self._batch:
+            self._batch = randomizer.batch
+            with contextlib.suppress(BudgetError):
+                weakest = str(self.agreement.weakest(self._batch))
+                self.tell("batch", batch=place_text(self._batch), people=randomizer.params.users, weakest=weakest)
 
 
 @dataclass(eq=False, repr=False)
@@ -207,8 +199,8 @@ class DeviceSimulator(SimulatedPeople):
 
     def step(self, timeout_s: float) -> bool:
         """Let the next people answer the newest announcement within `timeout_s` seconds; False if none could."""
-        self._announced.look(0.0 if self._wanted() else timeout_s)
-        wanted, randomizer, notes = self._wanted(), self._announced.randomizer, self.notes
+        self._look(0.0 if self._wanted() else timeout_s)
+        wanted, randomizer, notes = self._wanted(), self._randomizer, self.notes
         if not wanted or randomizer is None:
             return False
         batch = self.source.poll(min(wanted, _ROWS, max(1, _BYTES // randomizer.params.message_bytes)), timeout_s)
@@ -225,7 +217,7 @@ class DeviceSimulator(SimulatedPeople):
             key = message_key(self.agreement.digest, randomizer.batch)
             for bits in randomizer.messages_of(batch.X[willing], batch.y[willing]):
                 value = os.urandom(NONCE_BYTES) + bits.tobytes()
-                self.messages.send(key, value, timestamp_ms=self._announced.at)
+                self.messages.send(key, value, timestamp_ms=self._announced_at)
             self.messages.flush()
         notes.sent += people  # after a crash before this is written, others answer in place of these people
         notes.write()
@@ -235,7 +227,7 @@ class DeviceSimulator(SimulatedPeople):
 
     def _wanted(self) -> int:
         """The number of people who may still answer in the batch."""
-        randomizer, notes = self._announced.randomizer, self.notes
+        randomizer, notes = self._randomizer, self.notes
         if randomizer is None:
             return 0
         if randomizer.batch != notes.batch:

@@ -141,4 +141,4 @@ class ShuffleLearner:
         announcement = self.agreement.announcement(self._place, point)
         self.points.send(self.agreement.digest.encode(), write_announcement(announcement))
         self.points.flush()
-        self._assembly = Assembly(announcement.params)
+        self._assembly = Assembly(self.agreement.params(self._place))

@@ -9,14 +9,14 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
 
 from streamdp.aggregation.shuffled_sum import Shuffled
 from streamdp.aggregation.vector_sum import VectorSum
-from streamdp.errors import BudgetError, SchemaError, SourceError
+from streamdp.errors import SchemaError, SourceError
 from streamdp.privacy.guarantees import ApproxDP, parse_budget
 from streamdp.protocol.local_agreement import Wire
 
@@ -111,39 +111,13 @@ def place_text(place: Place) -> str:
     return "/".join(map(str, place))
 
 
-@dataclass(frozen=True)
-class Announcement:
-    """What the learner announces before a batch."""
-
-    agreement: str  # the digest of the learner's agreement
-    batch: Place
-    point: np.ndarray  # (d,), where the gradients are taken
-    loss: str
-    features: tuple[str, ...]
-    params: VectorSum
-
-
-def write_announcement(announcement: Announcement) -> bytes:
-    """Write an announcement as JSON."""
-    params = announcement.params
-    return json.dumps(
-        {
-            "format": 1,
-            "agreement": announcement.agreement,
-            "batch": list(announcement.batch),
-            "point": announcement.point.tolist(),
-            "loss": announcement.loss,
-            "features": list(announcement.features),
-            "sum": {name: getattr(params, name) for name in _Sum.model_fields} | {"budget": str(params.budget)},
-        }
-    ).encode()
-
-
 _Whole = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class _Sum(Wire):
-    budget: str
+class AnnouncedSum(Wire):
+    """The parameters of a batch's sum: see `VectorSum`."""
+
+    budget: Annotated[ApproxDP, BeforeValidator(parse_budget), PlainSerializer(str)]
     bound: float
     users: _Whole
     d: _Whole
@@ -152,39 +126,33 @@ class _Sum(Wire):
     sensitivity: float
 
 
-class _Announced(Wire):
+class Announcement(Wire):
+    """What the learner announces before a batch."""
+
     format: Annotated[int, Field(ge=1, le=1)]
-    agreement: str
+    agreement: str  # the digest of the learner's agreement
     batch: tuple[_Whole, _Whole, _Whole]
-    point: list[float]
+    point: list[float]  # (d,), where the gradients are taken
     loss: str
     features: list[str]
-    sum: _Sum
+    sum: AnnouncedSum
 
 
-def read_announcement(
-    text: bytes,
-    sum_of: Callable[[Place, ApproxDP, dict[str, Any]], VectorSum] = lambda _, budget, given: VectorSum(
-        budget, **given
-    ),
-    most_bytes: int = _MOST_BYTES,
-) -> Announcement:
-    """Read an announcement of at most `most_bytes` from JSON `text`.
+def write_announcement(announcement: Announcement) -> bytes:
+    """Write an announcement as JSON."""
+    return json.dumps(announcement.model_dump()).encode()
 
-    `sum_of` returns the sum of a batch from its budget and its other parameters by name, or raises. By default it
-    checks that they keep the budget. Raises `SchemaError` if the text is no announcement, `ConfigError` for impossible
-    parameters of the sum, and `BudgetError` for parameters that do not keep the budget.
+
+def read_announcement(text: bytes, most_bytes: int = _MOST_BYTES) -> Announcement:
+    """Read an announcement of at most `most_bytes` from JSON `text`. Raises `SchemaError` if it is none.
+
+    Nothing is computed from it: whether its sum keeps the budget is not known yet.
     """
     if len(text) > most_bytes:
         raise SchemaError("an announcement is too long")
-    found, budget = None, None
-    with contextlib.suppress(ValidationError, BudgetError):
-        found = _Announced.model_validate_json(text)
-        budget = parse_budget(found.sum.budget)
-    if found is None or not isinstance(budget, ApproxDP):  # here, so that no error with a value is its context
-        raise SchemaError("expected an announcement, got something else")
-    params = sum_of(found.batch, budget, found.sum.model_dump(exclude={"budget"}))
-    return Announcement(found.agreement, found.batch, np.array(found.point), found.loss, tuple(found.features), params)
+    with contextlib.suppress(ValidationError):
+        return Announcement.model_validate_json(text)
+    raise SchemaError("expected an announcement, got something else")  # here: no error with a value is its context
 
 
 # -- one person's message --------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_kills_at_random_moments(make: Callable[..., Parties]) -> None:
     points = defaultdict(set)
     for entry in parties.read("points"):
         said = read_announcement(entry.value)
-        points[said.batch].add(tuple(said.point.tolist()))
+        points[said.batch].add(tuple(said.point))
     assert all(len(found) == 1 for found in points.values())
 
 
@@ -244,7 +244,7 @@ def check_cohort(parties: Parties, rounds: int = ROUNDS) -> None:
         assert times[0][0] == PEOPLE
     for entry in parties.read("points"):
         said = read_announcement(entry.value)
-        points[said.batch].add(tuple(said.point.tolist()))
+        points[said.batch].add(tuple(said.point))
     assert len(points) == rounds
     assert all(len(found) == 1 for found in points.values())
     mixed, learned = parties.snapshot("shy-shuffler.db"), parties.snapshot("shy.db")

@@ -67,7 +67,7 @@ def check(one: World, people: int = PEOPLE) -> None:
         assert all(time == times[0] for time in times), "a round was forwarded as two sets"
     for item in one.points.items:
         said = read_announcement(item.value or b"")
-        points[said.batch].add(tuple(said.point.tolist()))
+        points[said.batch].add(tuple(said.point))
     assert [len(found) for found in points.values()] == [1] * ROUNDS
     again = ShuffleLearner(one.agreed, one.model(), Reader(one.shuffled), Writer(one.points), Kept(lambda: None))
     while again.step(0.0):
