@@ -135,10 +135,10 @@ def _plan_of(job: str, records: int | None, assignments: Sequence[str]) -> None:
     from streamdp.cli.settings import assigned
     from streamdp.config.checking import admitted, hopeless, readable
     from streamdp.config.job import load_config
-    from streamdp.config.prospect import prospect, shuffled
+    from streamdp.config.prospect import counts_people, prospect, shuffled
 
     config = load_config(job, assigned(assignments))
-    if (records := records or config.expected_records) is not None:
+    if (records := records or (None if counts_people(config) else config.expected_records)) is not None:
         plan = prospect(config, records) if config.has_model else None
     elif readable(config):
         found = _inspected(config)

@@ -239,7 +239,7 @@ def _display(config: JobConfig, share: Callable[[], float | None]) -> RunnerDisp
     shown = f"streamdp weights {store}; streamdp statement {store}"
     if config.statistics is not None:
         shown = f"streamdp stats {store}; " + (shown if config.has_model else f"streamdp statement {store}")
-    return RunnerDisplay(share, {"spends": f"a record: {config.model.budget}{cap}"}, shown)
+    return RunnerDisplay(share, {"spends": f"a record: {config.promise().spend}{cap}"}, shown)
 
 
 def _resume(path: object, stdin: str | None) -> Callable[[Source, Position], None]:

@@ -464,13 +464,13 @@ def test_a_plan_without_a_number_counts_the_source(job: Path, quick: Quick) -> N
 
 
 def test_a_plan_of_people_says_how_many_it_counted(job: Path, quick: Quick) -> None:
-    """It named the records alone, and planned for the people."""
+    """It named the records alone, and planned for the people; expected records were taken for people."""
     (job / "people.csv").write_text(
         "age,city,married,wage,person\n" + "".join(f"{i % 40},Paris,true,5000,p{i % 120}\n" for i in range(600))
     )
     model = "model: {trust: window, window: 500, budget: 'eps=1,delta=1e-6'}"
     people = JOB.replace("schema:\n", "schema:\n  subject: person\n").replace(JOB[JOB.index("model:") :], model)
-    (job / "job.yaml").write_text(people)
+    (job / "job.yaml").write_text(f"{people}\nexpected_records: 600\n")
     counted, *plan = quick.output("plan", "job.yaml").splitlines()
     assert counted.startswith("600 records of the source fit the schema. They are of about 120 people. ")
     assert plan == quick.output("plan", "job.yaml", "--records", "120").splitlines()

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from streamdp.cli.settings import file_like
+from streamdp.runtime.display import RunnerDisplay
 from streamdp.serving.predict_file import predict_file
 from streamdp.serving.publish import committed
 from tests.support.commands import Quick
@@ -43,6 +44,17 @@ def test_the_first_half_of_a_last_line_is_reported_and_the_whole_line_learned(tm
     assert [event["learned"] for event in events(out, "end")] == [41]
     assert events(out, "waiting") == []
     assert json.loads(quick.output("status", "people.db", "--json"))["waiting"] == 0
+
+
+def test_a_run_names_what_a_record_spends_in_all(tmp_path: Path, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table at a terminal named `model.budget`, without what the answers of `validation` spend."""
+    shown: list[object] = []
+    kept = "streamdp.runtime.display.RunnerDisplay"
+    monkeypatch.setattr(kept, lambda share, facts, following: shown.append(facts) or RunnerDisplay(share))
+    (tmp_path / "job.yaml").write_text(JOB + "validation: {budget: eps=0.5}\n")
+    (tmp_path / "people.csv").write_text(LINES)
+    quick.output("run", "job.yaml")
+    assert shown == [{"spends": "a record: eps=1.5 (trust: nobody)"}]
 
 
 def test_a_last_line_without_its_end_is_passed_over_if_a_later_file_follows(tmp_path: Path, quick: Quick) -> None:
