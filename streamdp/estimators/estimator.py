@@ -210,9 +210,6 @@ class Estimator(river_base.Estimator, Parameters):
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
         raise NotImplementedError
 
-    def _exchange(self, learner: Learner) -> None:
-        self.learner = learner
-
     def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
         """The learner, for `what` needs that its columns are known. Raises `NotAvailableError` before."""
         self._need_features(what)
@@ -624,12 +621,9 @@ class Estimator(river_base.Estimator, Parameters):
         if self.learner.side is not None:
             self.estimated.check_columns(self.learner.side.coded(X))
 
-    def _count(self, largest: Budget) -> None:
-        """Count a spend, before the records that it is spent on are learned."""
-        self._admission.count(self.learner, largest)
-
-    def _count_batch(self) -> None:
-        self._count(self.learner.budget)
+    def _count(self, largest: Budget | None = None) -> None:
+        """Count a spend, before the records that it is spent on are learned; None: what a batch or window spends."""
+        self._admission.count(self.learner, largest or self.learner.budget)
 
     @property
     def record_budget(self) -> Budget:

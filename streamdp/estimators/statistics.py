@@ -412,7 +412,7 @@ class Statistics(Estimator):
         learner: object = self.learner
         with self.learner.rng.lock:
             if records:
-                self._count_batch()
+                self._count()
             if isinstance(learner, Series):
                 learner.seen[0] += records
             for window in sorted({window for part in parts for window in part["windows"].tolist()}):

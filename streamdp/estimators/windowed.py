@@ -120,7 +120,7 @@ class _Windowed(Estimator):
         `ConfigError` without `sums_only`.
         """
         with self.learner.rng.lock:
-            self._learner(Windows, "learn_users").learn_users(users, n, records, self._count_batch)
+            self._learner(Windows, "learn_users").learn_users(users, n, records, self._count)
 
 
 @documented(losses=REGRESSION_LOSSES, units="of half their width")
