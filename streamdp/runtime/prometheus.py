@@ -25,16 +25,13 @@ SPEND_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SECONDS_BUCKETS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
-class _Histogram(Collector):
-    """A histogram that takes thousands of values at once; `prometheus_client.Histogram` takes one.
+class _Spends(Collector):
+    """A histogram of budgets that takes thousands of values at once; `prometheus_client.Histogram` takes one."""
 
-    The upper `bounds` of its buckets are ascending.
-    """
+    _name = "streamdp_spend"
 
-    def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._bounds = np.array([*bounds, np.inf])
+    def __init__(self) -> None:
+        self._bounds = np.array([*SPEND_BUCKETS, np.inf])
         self._seen = (np.zeros(len(self._bounds), dtype=np.int64), 0.0)  # replaced whole: another thread collects it
         self._created = time.time()
 
@@ -47,7 +44,8 @@ class _Histogram(Collector):
         numbers, amount = self._seen
         names = [*map(str, self._bounds[:-1].tolist()), "+Inf"]
         buckets = list(zip(names, accumulate(numbers.tolist()), strict=True))
-        family = HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=amount)
+        said = "Budgets that records brought (epsilon or mu), refused ones included"
+        family = HistogramMetricFamily(self._name, said, buckets=buckets, sum_value=amount)
         family.add_sample(f"{self._name}_created", {}, self._created)
         yield family
 
@@ -80,9 +78,7 @@ class Metrics(Observer):
         self._seconds = Histogram(
             "streamdp_commit_seconds", "Time of a commit", buckets=SECONDS_BUCKETS, registry=registry
         )
-        self._spends = _Histogram(
-            "streamdp_spend", "Budgets that records brought (epsilon or mu), refused ones included", SPEND_BUCKETS
-        )
+        self._spends = _Spends()
         registry.register(self._spends)
         self._lags = Gauge("streamdp_lag", "Records that wait in the broker, if known", shard, registry=registry)
         self._stalls = Gauge(
