@@ -84,6 +84,7 @@ class DraftColumn:
     values: pl.Series  # as text, null for an empty one
     marks: frozenset[str] = frozenset()  # its texts that mean a missing value
     people: pl.Series | None = None  # whose each value is, if that is known
+    doubtful: bool = False  # whether its numbers may be read in two ways
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -277,7 +278,8 @@ def settled(columns: Sequence[DraftColumn], marks: bool = True) -> Settled:
             if found and _grouped(first.without_units(column.texts), first.thousands or ".")
         ]
     if doubtful and first.thousands is not None:
-        return Settled([*columns], None, tuple(doubtful))
+        found = [replace(column, doubtful=column.name in doubtful) for column in columns]
+        return Settled(found, Notation(".", units=units) if units else None, tuple(doubtful))
     plain = [
         column if found is None else replace(column, values=first.usual(column.values), marks=found[1])
         for column, found in zip(columns, read, strict=True)
@@ -440,6 +442,8 @@ def _useless(column: DraftColumn) -> str | None:
         return why
     if column.names_people or (column.kind == "text" and column.differs):
         return "an id or free text: it says nothing of another record"
+    if column.kind == "number" and column.share_of_gaps > 0.5:
+        return f"a number; {_gaps(column)}: write bounds and missing: typical or zero, or most records are left out"
     if len(column.values) >= LEAST and len(column.counts) + column.has_gaps < 2:
         return "the same in all records that were looked at"
     return None
@@ -448,6 +452,8 @@ def _useless(column: DraftColumn) -> str | None:
 def _unread(column: DraftColumn) -> str | None:
     """Why a column of texts may be numbers or dates that are not read; None if it is none."""
     texts = column.texts
+    if column.doubtful:
+        return "numbers of which nothing shows whether 1,234 is 1.234: set source.decimal or source.thousands"
     if len(texts) and texts.str.contains(_MEASURED).all():
         return "numbers with %, $ or the like, which are not read: write them without"
     numbers = texts.filter(~texts.str.contains(_OTHER_SIGNS))

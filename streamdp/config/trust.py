@@ -39,7 +39,7 @@ LEAST_DELTA = 1e-8
 WHOLE_FILE = 2**20
 """A window of a file ends with the file, or after so many records."""
 
-_ENOUGH, _FAR_APART = 50, 0.25  # targets that say something; of a spread, between mean and median
+_ENOUGH, _FAR_APART = 50, 0.36  # targets that say something; of the mean distance from the median, that of the mean
 
 
 def loss_of_mean(values: np.ndarray, trust: Trust) -> tuple[str, str] | None:
@@ -50,10 +50,10 @@ def loss_of_mean(values: np.ndarray, trust: Trust) -> tuple[str, str] | None:
     if len(values) < _ENOUGH:
         return None
     kinds, numbers = np.unique(values, return_counts=True)
-    apart = abs(float(np.mean(values) - np.median(values)))
+    apart = values - np.median(values)
     if 2 * numbers.max() >= len(values) and len(kinds) > 1:
         why = "most values are the same"
-    elif apart > _FAR_APART * float(np.std(values)):
+    elif abs(np.mean(apart)) > _FAR_APART * np.mean(np.abs(apart)):  # a few huge values do not hide it
         why = "mean and median are far apart"
     else:
         return None

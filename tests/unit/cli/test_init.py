@@ -442,9 +442,21 @@ def test_a_draft_of_many_gaps_runs(tmp_path: Path, quick: Quick) -> None:
 
 
 def test_a_share_of_gaps_is_written_without_an_exponent(tmp_path: Path, quick: Quick) -> None:
-    rows = [f"{'' if i else 1},{'' if i % 2 else i},{i}" for i in range(300)]
-    (tmp_path / "rows.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
-    quick.error(0, "init", "rows.csv", "--target", "y", "-o", "job.yaml")
+    rows = [f"{'' if i else 1},{'' if i % 2 else i},{'' if i % 3 else i}" for i in range(300)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,c", *rows]) + "\n")
+    quick.error(0, "init", "rows.csv", "--target", "a", "-o", "job.yaml")
     text = (tmp_path / "job.yaml").read_text()
     assert "100 % have a gap in a column" in text
     assert "50 % are missing" in text
+    assert "# c:  # a number; 67 % are missing" in text  # most records would be left out
+
+
+def test_amounts_of_which_the_mark_is_not_known_are_read_once_it_is_given(tmp_path: Path, quick: Quick) -> None:
+    rows = [f'{i % 7},"${1 + i % 30},{100 + i % 800}"' for i in range(2_000)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,y", *rows]) + "\n")
+    assert "source.thousands: ','" in quick.error(0, "init", "rows.csv", "--target", "y")
+    text = (tmp_path / "job.yaml").read_text()
+    assert "bounds:  # numbers of which nothing shows whether 1,234 is 1.234" in text
+    text = text.replace("    bounds:  #", "    bounds: [0, 50000]  #").replace("    a:", "    a: [0, 6]")
+    (tmp_path / "job.yaml").write_text(text.replace("source:\n", "source:\n  thousands: ','\n"))
+    assert "2,000 of 2,000 records fit" in quick.output("check", "job.yaml")

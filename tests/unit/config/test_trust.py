@@ -3,6 +3,7 @@
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamdp import PanPrivateRegressor, estimators
@@ -10,7 +11,7 @@ from streamdp.config.definition import read_definition
 from streamdp.config.job import JobConfig, make_config
 from streamdp.config.model import ModelConfig
 from streamdp.config.prospect import cheaper
-from streamdp.config.trust import ESTIMATORS
+from streamdp.config.trust import ESTIMATORS, loss_of_mean
 from streamdp.errors import ConfigError
 from streamdp.learners.alike import alike
 from streamdp.sklearn import PrivateRegressor
@@ -199,3 +200,10 @@ def test_a_parameter_has_the_type_of_the_constructor_in_a_job(kind: type) -> Non
     for name in (ModelConfig.model_fields.keys() & given.keys()) - own:
         taken = given[name].annotation
         assert (taken | None) == ModelConfig.__annotations__[name] or "Literal[" in str(taken), name  # or fewer of them
+
+
+def test_huge_values_do_not_hide_that_mean_and_median_are_far_apart() -> None:
+    normal = np.random.default_rng(1).normal(size=10_000)
+    for spread in (1.0, 2.0, 4.0):
+        assert loss_of_mean(np.exp(spread * normal), "window") is not None
+    assert loss_of_mean(normal, "window") is None
