@@ -55,7 +55,7 @@ _PRIOR = 0.5  # the weight of a Hessian from before a change
 _VARIANCES, _SCALE_VARIANCE = (0.02, 0.05), 0.25
 _KNOWING = 0.25  # of the most information of a block: the least of those that all are compared with
 _BENT = 0.3  # the share by which a gradient may change otherwise than by A on the way to the answer
-_FLOOR = 0.3  # of the noise of A, for rounds about the same records
+_FLOOR = 0.3  # of the noise of A
 _LOST = 100.0  # a deviation of coefficients over sigma, far above any prior's
 _STEP = 2.0  # about the most by which a step moves the intercept, over sigma
 _LITTLE = 0.01  # a part of the variance of targets that is as good as nothing
@@ -709,22 +709,22 @@ class Newton(Growing):
         unit, entry = self._unit(state, point), float(left[-1, -1])
         if state.level.size:  # coefficients of a logarithm are not large
             unit = min(unit, float(state.level[0]))
+        rows = np.diag(left.mean(axis=0))
         if self._secants:
             hessian, rows = self._secants.improved(hessian, float(left.mean()))
         values, vectors = np.linalg.eigh(hessian)
-        floors = np.full(q, 1e-9 * max(abs(values[-1]), 1e-3 / sigma))
-        if self._secants:  # a fault of A shortens steps only
-            floors += _FLOOR * np.sqrt(2 * q * np.sum((rows @ vectors) * vectors, axis=0))
+        floors = _FLOOR * np.sqrt(2 * q * np.sum((rows @ vectors) * vectors, axis=0))  # a fault of A shortens steps
+        floors += 1e-9 * max(abs(values[-1]), 1e-3 / sigma)
         spread, prior = self._spread(state, point), np.full(q, _LOST**-2)
         prior[-1] += _STEP**-2
-        answer, doubt = point[:q], np.zeros(q)
+        answer = point[:q]
         for _ in range(_PASSES):
             total = self._weighed(state, answer).sum(axis=0)
             found, gradient = change.means(total, d, self._huber)
             noise, squares = (total[[change.NOISE, change.SQUARES]] / total[change.WEIGHT] ** 2).tolist()
             noises = np.full(q, noise)
             if not self._secants:  # the noise of A on the way
-                noises = np.minimum(noise + left @ ((found[:q] - answer) ** 2 + doubt) @ vectors**2, _LOUD)
+                noises = np.minimum(noise + left @ (found[:q] - answer) ** 2 @ vectors**2, _LOUD)
             raised = np.maximum(values, np.maximum(floors, np.sqrt(noises) / (_LOST * unit)))
             along = vectors.T @ found[:q] - vectors.T @ gradient[:q] / raised
             certain = unit**2 / (noises / raised**2 + spread * squares / raised + 1e-300)
@@ -732,7 +732,7 @@ class Newton(Growing):
             mean = vectors @ (certain * along)
             mean[-1] += _STEP**-2 * point[q - 1]
             expected, covariance = shrunk(covariance @ mean / unit, covariance, self._own)
-            move, doubt = vectors.T @ (unit * expected - found[:q]), unit**2 * np.diag(covariance)
+            move = vectors.T @ (unit * expected - found[:q])
             decrement = float(move**2 @ np.maximum(values, 0.0))
             answer = found[:q] + min(1.0, math.sqrt(sigma / max(decrement, 1e-300))) * (vectors @ move)
         if self._huber:

@@ -20,7 +20,7 @@ def learned(kind: str, flips: bool, **change: Any) -> Any:
         more |= {"window": HALF // 4, "items_per_user": 1}
     model = getattr(streamdp, kind)(**more)
     for half in (0, 1):
-        rng = np.random.default_rng(half)
+        rng = np.random.default_rng(half + 2)
         X = rng.uniform(-1, 1, (HALF, 2))
         y = X @ ([-2.0, 2.0] if flips and half else [2.0, -2.0]) + rng.normal(0, 0.5, HALF)
         people = [HALF * half + i for i in range(HALF)] if kind.startswith("User") else None
