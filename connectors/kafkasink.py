@@ -95,7 +95,7 @@ class TopicWriter:
                 self._made.close(timeout=ANSWER_TIMEOUT_S)
 
 
-class SnapshotTopic:
+class SnapshotTopic(TopicWriter):
     """Writes committed snapshots for other services, one message for each shard of a job and claim of the shard.
 
     The topic should be compacted. `streamdp.load_snapshot` reads the snapshots and takes those of the last claim. The
@@ -107,7 +107,7 @@ class SnapshotTopic:
     def __init__(
         self, topic: str, bootstrap_servers: str | list[str], options: Mapping[str, object] | None = None
     ) -> None:
-        self._writer = TopicWriter(topic, bootstrap_servers, options)
+        super().__init__(topic, bootstrap_servers, options)
         self._owned: set[tuple[str, Shard, int]] = set()
 
     def publish(self, job: str, texts: Mapping[tuple[Shard, int], str]) -> None:
@@ -116,17 +116,13 @@ class SnapshotTopic:
         Raises `SourceUnavailableError` if the broker does not acknowledge them.
         """
         for (shard, epoch), text in texts.items():
-            self._writer.send(f"{job}/{shard}/{epoch}".encode(), text.encode())
-        self._writer.flush()
+            self.send(f"{job}/{shard}/{epoch}".encode(), text.encode())
+        self.flush()
         new = {(job, shard, epoch) for shard, epoch in texts} - self._owned
         for _, shard, epoch in new:
-            self._writer.send(f"{job}/{shard}/{epoch - 1}".encode(), None)
-        self._writer.flush()
+            self.send(f"{job}/{shard}/{epoch - 1}".encode(), None)
+        self.flush()
         self._owned |= new
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
 
 
 def read_topic(bootstrap_servers: str | list[str], topic: str, options: Mapping[str, object]) -> Iterator[bytes]:

@@ -46,7 +46,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from streamdp.config.definition import StoredDefinition, read_definition
+from streamdp.config.definition import read_definition
 from streamdp.config.job import JobConfig
 from streamdp.data.schema import Schema
 from streamdp.errors import SourceError, StreamDPError, raise_alone
@@ -199,10 +199,8 @@ class SumTask(ShardTask):
         return lane.estimator.take_sums()
 
 
-@lru_cache(maxsize=4)
-def definition_of(text: str) -> StoredDefinition:
-    """Return the definition of a job from its `text`, which a Python worker reads once for all its tasks."""
-    return read_definition(text)
+definition_of = lru_cache(maxsize=4)(read_definition)
+"""The definition of a job from its text, which a Python worker reads once for all its tasks."""
 
 
 class SparkShard:
