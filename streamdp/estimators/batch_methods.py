@@ -143,7 +143,7 @@ class BatchEstimator(Estimator):
             raise ConfigError(
                 "gather_part: records are gathered to be learned only: leave validation and statistics out"
             )
-        self.learner = GatheredPart(self._batches("gather_part"), number, of)
+        self._exchange(GatheredPart(self._batches("gather_part"), number, of))
 
     def take_records(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the raw records (n, p) and (n,) of each batch since `gather_part`, and forget them.
@@ -152,7 +152,8 @@ class BatchEstimator(Estimator):
         read may be passed on.
         """
         assert isinstance(self.learner, GatheredPart), "gather_part was called"
-        self.learner, records = self.learner.records()
+        learner, records = self.learner.records()
+        self._exchange(learner)
         return records
 
     def part(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -210,6 +210,9 @@ class Estimator(river_base.Estimator, Parameters):
         """The learner for the parameters. Raises `ConfigError` and `BudgetError` for parameters out of range."""
         raise NotImplementedError
 
+    def _exchange(self, learner: Learner) -> None:
+        self.learner = learner
+
     def _learner(self, kind: type[AnyLearner], what: str) -> AnyLearner:
         """The learner, for `what` needs that its columns are known. Raises `NotAvailableError` before."""
         self._need_features(what)
