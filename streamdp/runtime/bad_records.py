@@ -88,11 +88,8 @@ def too_many(name: str, rows: int, reasons: Counter[tuple[str, str | None]], lim
 
 def fixes(reasons: Counter[tuple[str, str | None]]) -> list[str]:
     """What to change in the schema, by the most frequent reasons and columns of dead letters."""
-    return [
-        _CHANGES[reason] if column is None else f"{column!r}: {_CHANGES[reason]}"
-        for (reason, column), _ in reasons.most_common(_SHOWN)
-        if reason in _CHANGES
-    ]
+    listed = [(_CHANGES.get(reason), column) for (reason, column), _ in reasons.most_common(_SHOWN)]
+    return [*dict.fromkeys(fix if column is None else f"{column!r}: {fix}" for fix, column in listed if fix)]
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from streamdp.data.records import Batch, DeadLetter, Shard
 from streamdp.errors import ConfigError, NothingLearnedError, TooManyBadRecordsError
-from streamdp.runtime.bad_records import FirstRecords, Unlearned, bad_in_a_row, in_words
+from streamdp.runtime.bad_records import FirstRecords, Unlearned, bad_in_a_row, fixes, in_words
 from streamdp.runtime.worker import Worker
 from streamdp.store.snapshot import Counts
 
@@ -131,3 +132,8 @@ def test_the_last_records_of_a_job_that_has_learned_may_be_bad() -> None:
 
 def test_a_bad_budget_is_told_with_what_was_expected() -> None:
     assert in_words("bad_budget", "eps") == "no positive number as budget in column 'eps'"
+
+
+def test_a_change_that_helps_for_two_reasons_is_said_once() -> None:
+    reasons = Counter({("too_few_fields", None): 2, ("too_many_fields", None): 1})
+    assert fixes(reasons) == ["compare source.delimiter with the data"]
