@@ -39,13 +39,13 @@ def check(
     """
     from streamdp.cli.settings import assigned
     from streamdp.config.checking import admitted, stops
-    from streamdp.config.empty import EmptyPlacesError
     from streamdp.config.job import load_config
+    from streamdp.config.problems import WrongSettingsError
 
     try:
         config = load_config(job, assigned(assignments or ()))
-    except EmptyPlacesError as error:
-        typer.echo(json.dumps({"problems": error.places}, indent=2) if as_json else "\n".join(error.places))
+    except WrongSettingsError as error:
+        typer.echo(json.dumps({"problems": error.problems}, indent=2) if as_json else "\n".join(error.problems))
         raise typer.Exit(2) from None
     found = _inspected(config)
     problem, within = stops(config, found), admitted(config, found)

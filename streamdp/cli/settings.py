@@ -72,7 +72,7 @@ def file_like(
 
     from streamdp.config.file import WRITTEN, FileSourceConfig, file_type
     from streamdp.config.job import check_no_store
-    from streamdp.config.problems import first_problem
+    from streamdp.config.problems import problems
 
     chosen: dict[str, Any] = {}
     for assignment in assignments:
@@ -92,7 +92,7 @@ def file_like(
     try:
         return FileSourceConfig(**before | given | {"path": path, "type": kind})
     except ValidationError as error:
-        raise ConfigError(f"--set source.{first_problem(error)[1]}") from None
+        raise ConfigError(f"--set source.{problems(error)[0][1]}") from None
 
 
 def assigned(assignments: Sequence[str]) -> list[tuple[list[str], object]]:

@@ -15,7 +15,7 @@ from river.base import Classifier
 
 from streamdp import estimators
 from streamdp.config.model import ModelConfig, ValidationConfig, build_loss
-from streamdp.config.problems import MisfitError, first_problem
+from streamdp.config.problems import MisfitError, problems
 from streamdp.config.promise import Promise, models, weaker
 from streamdp.config.schema import SchemaConfig
 from streamdp.config.settings import Settings
@@ -458,4 +458,4 @@ def read_definition(text: str) -> StoredDefinition:
     try:
         return StoredDefinition.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(f"the store's configuration: {first_problem(error)[1]}") from None
+        raise ConfigError(f"the store's configuration: {problems(error)[0][1]}") from None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+from streamdp.config.problems import WrongSettingsError
 from streamdp.config.yaml12 import YamlText
-from streamdp.errors import ConfigError
 
 _FIXES = {
     "feature": "write the bounds [low, high] of a number, or a list of categories, or delete the line",
@@ -19,17 +19,8 @@ _ONE_OF = ("bounds", "categories", "classes")
 """Of these settings of a column one is enough."""
 
 
-class EmptyPlacesError(ConfigError):
-    """Places of a job are to be filled in: `places` has a sentence for each, and the message the first one."""
-
-    def __init__(self, places: Sequence[str]) -> None:
-        more = f"; {len(places) - 1} more: `streamdp check` lists them" if places[1:] else ""
-        super().__init__(places[0] + more)
-        self.places = places
-
-
 def check_filled(document: YamlText, path: str) -> None:
-    """Raise `EmptyPlacesError` if places of the job at `path` are to be filled in."""
+    """Raise `WrongSettingsError` if places of the job at `path` are to be filled in."""
     out, found = [], dict(_settings(document.data))
     for place in [place for place, value in found.items() if value is None]:
         *around, last = place
@@ -43,7 +34,7 @@ def check_filled(document: YamlText, path: str) -> None:
         if (fix := _FIXES.get(setting)) is not None:
             out.append(f"{path}, line {document.line(place)}: {'.'.join(place)} is empty: {fix}")
     if out:
-        raise EmptyPlacesError(out)
+        raise WrongSettingsError(out)
 
 
 def _settings(value: Mapping[object, object], place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -27,7 +27,7 @@ from streamdp.config.http import (
 )
 from streamdp.config.kafka import KafkaSourceConfig
 from streamdp.config.model import ModelConfig
-from streamdp.config.problems import MisfitError, first_problem
+from streamdp.config.problems import MisfitError, Problem, WrongSettingsError, problems
 from streamdp.config.publish import Places
 from streamdp.config.redis import RedisSourceConfig
 from streamdp.config.settings import Settings, by_type, type_of
@@ -319,7 +319,7 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
     """Read a `job.yaml`.
 
     Relative paths in it are relative to its folder. `assignments` replace settings of the file at `path`: their keys
-    from the outermost, and their values. Raises `EmptyPlacesError`, or another `ConfigError`; the message names the
+    from the outermost, and their values. Raises `WrongSettingsError`, or another `ConfigError`; the message names the
     file, the line and the key, and shows no value.
     """
     try:
@@ -340,8 +340,8 @@ def load_config(path: str | os.PathLike[str], assignments: Sequence[tuple[Sequen
     try:
         config = JobConfig.model_validate(document.data)
     except ValidationError as error:
-        place, message = first_problem(error, _names())
-        raise ConfigError(f"{where(place)}: {message}") from None
+        found = sorted(problems(error, _names()), key=lambda problem: document.line(problem[0]))
+        raise WrongSettingsError([f"{where(place)}: {message}" for place, message in found]) from None
     config = config.located(Path(path).resolve().parent)
     if (problem := _shared_file(config, str(path))) is not None:
         place, message = problem
@@ -371,7 +371,7 @@ def make_config(settings: Mapping[str, object]) -> JobConfig:
     try:
         config = JobConfig.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(first_problem(error, _names())[1]) from None
+        raise ConfigError("\n".join(message for _, message in problems(error, _names()))) from None
     if (problem := _shared_file(config)) is not None:
         raise ConfigError(problem[1])
     return config
@@ -383,8 +383,8 @@ def _names() -> list[str]:
     return [name for part in (described, *described["$defs"].values()) for name in part.get("properties", ())]
 
 
-def _shared_file(config: JobConfig, job_file: str | None = None) -> tuple[tuple[str, ...], str] | None:
-    """Find two settings that name the same file: writing one would replace the other. Returns as `first_problem`."""
+def _shared_file(config: JobConfig, job_file: str | None = None) -> Problem | None:
+    """Find two settings that name the same file: writing one would replace the other. Returns a `Problem`."""
     source, store = config.source, config.store_path.removeprefix("sqlite:///")
     data = source.paths if isinstance(source, FileSourceConfig) else []
     if isinstance(source, FileSourceConfig) and os.path.isdir(data[0]):

@@ -1,12 +1,13 @@
 """Errors of a job configuration: the key and the problem in one line, without values."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from streamdp.config.settings import FORMS, Settings, type_of
-from streamdp.errors import BUDGETS, suggestion
+from streamdp.errors import BUDGETS, ConfigError, suggestion
 
 BRANCHES = ("(bounds)", "(categories)", "(mapping)")
 """How pydantic names the forms of a declaration in the path to a problem."""
@@ -33,16 +34,42 @@ class MisfitError(ValueError):
         self.key = key
 
 
-def first_problem(error: ValidationError, known: Iterable[str] = ()) -> tuple[tuple[str | int, ...], str]:
-    """Locate and describe the first problem. The names of all settings, `known`, serve for a hint.
+class WrongSettingsError(ConfigError):
+    """Settings of a job are empty or wrong: `problems` has a sentence for each, and the message the first one."""
 
-    Returns the path of keys to the problem, and one line that names this path and the problem.
-    """
-    problems = error.errors(include_url=False)
+    def __init__(self, problems: Sequence[str]) -> None:
+        more = f"; {len(problems) - 1} more: `streamdp check` lists them" if problems[1:] else ""
+        super().__init__(problems[0] + more)
+        self.problems = problems
+
+
+Problem = tuple[tuple[str | int, ...], str]
+"""The path of keys to a problem, and one line that names this path and the problem."""
+
+
+def problems(error: ValidationError, known: Iterable[str] = ()) -> list[Problem]:
+    """Locate and describe the problems, one of each place. The names of all settings, `known`, serve for hints."""
+    errors = error.errors(include_url=False)
     # A mistyped setting is unknown under its name, and missing under the right one.
-    hints = [_hint(str(p["loc"][-1]), known) if p["type"] == "extra_forbidden" else "" for p in problems]
-    problem, hint = next(((p, hint) for p, hint in zip(problems, hints, strict=True) if hint), (problems[0], ""))
-    place = tuple(step for step in problem["loc"] if step not in BRANCHES and "[" not in str(step))
+    hints = [_hint(str(e["loc"][-1]), known) if e["type"] == "extra_forbidden" else "" for e in errors]
+    found = dict[tuple[str | int, ...], Problem]()
+    for each, hint in sorted(zip(errors, hints, strict=True), key=lambda pair: not pair[1]):
+        loc = each["loc"]
+        hinted = each["type"] == "missing" and any(
+            f"'{loc[-1]}'" in other and one["loc"][:-1] == loc[:-1] for one, other in zip(errors, hints, strict=True)
+        )
+        if not hinted:
+            declared = next((i for i, step in enumerate(loc) if _is_form(step)), len(loc))  # a form of several
+            found.setdefault(loc[:declared], _described(each, hint))
+    return list(found.values())
+
+
+def _is_form(step: str | int) -> bool:
+    return step in BRANCHES or "[" in str(step)
+
+
+def _described(problem: ErrorDetails, hint: str) -> Problem:
+    place = tuple(step for step in problem["loc"] if not _is_form(step))
     if place[:1] == ("source",):
         place = place[:1] + place[2:]  # pydantic inserts the tag of the kind of source
     if place[:1] == ("publish",):

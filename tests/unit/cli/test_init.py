@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks.shared.messy import MESSY, edited, write
-from streamdp.config.empty import EmptyPlacesError, check_filled
+from streamdp.config.empty import check_filled
 from streamdp.config.job import load_config
 from streamdp.config.peek import delimiter_of
+from streamdp.config.problems import WrongSettingsError
 from streamdp.config.yaml12 import YamlText
 from tests.support.commands import Quick
 from tests.support.sizes import some
@@ -78,7 +79,7 @@ def test_check_names_each_place_to_fill_in(data: Path, quick: Quick) -> None:
 
 def test_bounds_or_categories_of_a_column_are_enough() -> None:
     check_filled(YamlText("schema: {features: {a: {bounds: , categories: [x, y]}}}", "job.yaml"), "job.yaml")
-    with pytest.raises(EmptyPlacesError, match=r"schema\.features\.a\.bounds is empty"):
+    with pytest.raises(WrongSettingsError, match=r"schema\.features\.a\.bounds is empty"):
         check_filled(YamlText("schema: {features: {a: {bounds: }}}", "job.yaml"), "job.yaml")
 
 

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -206,8 +207,8 @@ COMMANDS = [  # the arguments, the exit code, and what the sentence says
     ("init -o new.yaml store.db", 2, "store.db is a store, which a run makes: give a file of data"),
     ("init -o new.yaml people.csv --delimiter ;;", 2, "--delimiter: expected one ASCII character, got ';;'"),
     ("init -o no/new.yaml people.csv", 2, "cannot write no/new.yaml: there is no folder no"),
-    ("check job.yaml --set model.etta=1", 2, "job.yaml with --set: model.etta: unknown setting; did you mean 'eta'?"),
-    ("check job.yaml --set source.decimal=x", 2, "source.decimal: expected one of '.', ','"),
+    ("run job.yaml --set model.etta=1", 2, "job.yaml with --set: model.etta: unknown setting; did you mean 'eta'?"),
+    ("run job.yaml --set source.decimal=x", 2, "source.decimal: expected one of '.', ','"),
     ("plan --loss huber --parameters 3 --budget eps=1 --set model.eta=1", 2, "--set changes a JOB.YAML"),
     ("plan job.yaml --loss huber", 2, "give --records and --set alone with it"),
     ("run job.yaml --set store=sqlite:x", 2, "store: expected a file, sqlite:///PATH or"),
@@ -277,6 +278,26 @@ def test_wrong_jobs(folder: Path, quick: Quick, old: str, new: str, code: int, s
     assert old in JOB
     (folder / "job.yaml").write_text(JOB.replace(old, new, 1))
     refused(quick, "run job.yaml", code, said)
+
+
+def test_check_lists_all_wrong_settings_and_other_commands_say_the_first(folder: Path, quick: Quick) -> None:
+    wrong = "jbo: x\nsource: {type: csv}\nschema: {features: {a: 5, b: [0, x]}, target: {name: y}}\nmodel: {task: r}\n"
+    (folder / "job.yaml").write_text(wrong)
+    found = [
+        "line 1: jbo: unknown setting; did you mean 'job'?",
+        "line 2: source.path: missing setting",
+        "line 3: schema.features.a: expected two numbers",
+        "line 3: schema.features.b: expected two numbers",
+        "line 3: schema.target.column: missing setting",
+        "line 3: schema.target.name: unknown setting",
+        "line 4: model.task: unknown setting",
+    ]
+    code, out, _ = quick("check", "job.yaml")
+    assert code == 2
+    for line, said in zip(out.splitlines(), found, strict=True):
+        assert line.startswith(f"job.yaml, {said}")
+    assert json.loads(quick("check", "job.yaml", "--json")[1])["problems"] == out.splitlines()
+    refused(quick, "run job.yaml", 2, "did you mean 'job'?; 6 more: `streamdp check` lists them")
 
 
 @pytest.mark.parametrize(("data", "code", "said"), FILES)
