@@ -150,7 +150,7 @@ def _mapping(settings: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 
 def _add_delta(job: dict[str, Any], model: dict[str, Any], needs: bool) -> None:
-    """Add delta to a budget and a cap without one, if the learner needs it: a cap of k budgets has k times theirs."""
+    """Add delta to a budget without one, if the learner needs it, and to a cap: one of k budgets has k times theirs."""
     given = "eps=1" if model.get("budget") is None else model["budget"]
     try:
         budget = parse_budget(given)
@@ -162,7 +162,7 @@ def _add_delta(job: dict[str, Any], model: dict[str, Any], needs: bool) -> None:
     if needs:
         budget = with_delta(given, usual_delta(job.get("expected_records")))
     model["budget"] = str(budget)
-    if needs and cap is not None and isinstance(budget, ApproxDP):
+    if cap is not None and isinstance(budget, ApproxDP):
         job["cap"] = str(_counting(cap, budget))
 
 
