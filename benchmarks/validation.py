@@ -161,7 +161,8 @@ def run(stream: Stream, n: int, budget: str, validation: Mapping[str, Any], seed
     wrong = (found.verdict == BETTER and gained < 0) or (found.verdict == NO_BETTER and gained > 0.05)
     if total.difference.high is None:
         return Result(None, None, np.nan, found.verdict, not wrong)
-    width = (total.difference.high - total.difference.value) / total.constant.value
+    # The constant's error may be estimated as 0: the interval then has no width in its terms.
+    width = (total.difference.value - total.difference.low) / (total.constant.value or np.nan)
     shown = total.error if total.rate is None else total.rate
     return Result(covers(shown, error), covers(total.difference, difference), width, found.verdict, not wrong)
 
@@ -187,7 +188,7 @@ def intervals(runs: int) -> str:
                     verdicts = [result.verdict for result in found]
                     told = [result for result in found if result.error is not None]
                     cells = [share([getattr(result, what) for result in told]) for what in COVERED]
-                    width = f"± {100 * np.mean([r.width for r in told]):.0f} %" if told else "-"
+                    width = f"± {100 * np.nanmean([r.width for r in told]):.0f} %" if told else "-"
                     said = [str(verdicts.count(verdict)) for verdict in (BETTER, NO_BETTER, UNKNOWN)]
                     wrong = str(sum(not r.right for r in found))
                     rows.append([name, budget, how, short(n), str(draws), *cells, width, *said, wrong])
