@@ -38,8 +38,9 @@ def predict_file(model: Model, source: FileSourceConfig, out: IO[bytes], column:
 
     The file, or standard input, needs the declared feature columns only. A classifier adds to the `column` of
     predictions a column `<column>_<class>` of probabilities for each class. A record that is unusable or does not fit
-    the schema gets empty predictions. In CSV, a row with too few fields is filled up with empty ones; a line whose
-    quotes do not match becomes one field; the text of a row over 1 MiB is dropped. `out` may be a pipe.
+    the schema gets empty predictions. In CSV, a row with too few fields is filled up with empty ones, and what a row
+    has beyond its header is left out; a line whose quotes do not match becomes one field; the text of a row over 1 MiB
+    is dropped. `out` may be a pipe.
 
     Raises `SchemaError` for a file that lacks or repeats a declared column or has `column` already, `SourceError` if it
     cannot be read, and `NotAvailableError` while nothing is learned.
@@ -75,8 +76,8 @@ def _csv(predictor: Predicting, source: FileSourceConfig, path: str, out: IO[byt
                     continue
                 found.unfit[letter.reason, letter.column] += 1
                 fields, unusable = rows.grammar.read(lines[i], records.flaws.get(i))
-                if unusable:  # a short row would shift its empty prediction
-                    lines[i] = _line(fields + [""] * (rows.grammar.width - len(fields)), delimiter)
+                if unusable:  # another number of fields would shift its empty prediction
+                    lines[i] = _line((fields + [""] * rows.grammar.width)[: rows.grammar.width], delimiter)
             out.write(b"".join(chain.from_iterable(zip(lines, ends, strict=True))))
             out.flush()
     return found

@@ -142,3 +142,16 @@ def test_a_file_of_which_no_row_fits_is_an_error(tmp_path: Path, quick: Quick) -
     (tmp_path / "other.csv").write_text("x\n" + "1;2\n" * 5)
     code, _, said = quick("predict", "job.yaml", "other.csv")
     assert (code, "5 of 5 rows do not fit the schema and have no prediction" in said) == (3, True)
+
+
+def test_a_row_with_other_numbers_of_fields_does_not_shift_its_empty_prediction(tmp_path: Path, quick: Quick) -> None:
+    """Before, the last field of a longer row stood in the column of the prediction."""
+    (tmp_path / "people.csv").write_text(LINES)
+    (tmp_path / "job.yaml").write_text(JOB)
+    assert quick("run", "job.yaml")[0] == 0
+    (tmp_path / "other.csv").write_text("age,wage\n23,40\n23,40,7,8\n23\n")
+    out = quick.output("predict", "job.yaml", "other.csv")
+    fitting, *others = out.splitlines()[1:]
+    assert fitting.startswith("23,40,")
+    assert float(fitting.split(",")[2])
+    assert others == ["23,40,", "23,,"]
