@@ -214,7 +214,7 @@ def test_what_predict_writes_of_rows_that_are_unusable(tmp_path: Path, monkeypat
         b"s1,1,,",
         b'"""s""2,1,2",,,',
         b"s\xff3,1,2,",
-        b"s4,1,2,3,",
+        b"s4,1,2,",
         b",,,",
         b'"s,6",1,2,"s,6"',
         b"",
