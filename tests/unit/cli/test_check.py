@@ -190,10 +190,10 @@ def test_the_plan_is_of_the_method_that_runs(job: Path, quick: Quick) -> None:
     whole = (job / "job.yaml").read_text()
     small = whole.replace("budget: eps=1", "budget: eps=1, window: 50")
     (job / "job.yaml").write_text(small)
-    for command in ("check", "run"):
-        code, out, err = quick(command, "job.yaml")
-        assert code == 2
-        assert "window: 50 records are too few: 50 users are too few to learn 2 parameters by newton" in out + err
+    for command, where in (("check", 1), ("run", 2)):
+        found = quick(command, "job.yaml")
+        assert found[0] == 2
+        assert "window: 50 records are too few: 50 users are too few to learn 2 parameters by newton" in found[where]
     for text, method, alone, found in (
         (whole, "newton", False, "likely"),
         (small.replace("window: 50", "window: 900"), "newton", False, "likely"),

@@ -298,6 +298,9 @@ def test_check_lists_all_wrong_settings_and_other_commands_say_the_first(folder:
         assert line.startswith(f"job.yaml, {said}")
     assert json.loads(quick("check", "job.yaml", "--json")[1])["problems"] == out.splitlines()
     refused(quick, "run job.yaml", 2, "did you mean 'job'?; 6 more: `streamdp check` lists them")
+    (folder / "job.yaml").write_text(JOB)
+    said = "job.yaml with --set: model.etta: unknown setting; did you mean 'eta'?\n"
+    assert quick("check", "job.yaml", "--set", "model.etta=1") == (2, said, "")
 
 
 @pytest.mark.parametrize(("data", "code", "said"), FILES)
