@@ -139,8 +139,7 @@ def _with_statistics(job: dict[str, object], model: dict[str, object]) -> dict[s
     if model.get("trust") is None:
         model["trust"] = "process" if _mapping(job, "source").get("type") in ("kafka", "http", "spark") else "window"
     declared, features = _mapping(job, "statistics"), _mapping(_mapping(job, "schema"), "features")
-    if need_delta(model["trust"], declared, features):
-        _add_delta(job, model, needs=True)
+    _add_delta(job, model, need_delta(model["trust"], declared, features))
     return job
 
 

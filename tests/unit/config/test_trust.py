@@ -108,8 +108,11 @@ def test_delta_is_below_a_tenth_of_the_inverse_of_the_expected_records(records: 
 @pytest.mark.parametrize("trust", ["nobody", "process", "window"])
 def test_a_cap_without_a_delta_has_those_of_the_budgets_that_it_admits(trust: str) -> None:
     """Before, a cap of `nobody` was refused beside a budget whose delta was given."""
-    found = job(subject="who", model={"trust": trust, "budget": "eps=1,delta=1e-5"}, cap="eps=3")
-    assert found.cap == "eps=3,delta=3e-05"
+    model = {"trust": trust, "budget": "eps=1,delta=1e-5"}
+    assert job(subject="who", model=model, cap="eps=3").cap == "eps=3,delta=3e-05"
+    schema = {"features": {"x": [0, 1]}, "subject": "who"}
+    statistics = {"job": "j", "source": FILE, "schema": schema, "statistics": {"m": {"mean": "x"}}}
+    assert make_config(statistics | {"model": model, "cap": "eps=3"}).cap == "eps=3,delta=3e-05"
 
 
 def test_a_delta_of_0_is_no_text_without_a_delta() -> None:
